@@ -1,0 +1,44 @@
+# Every target installs first when .venv is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := medical,video,stereo,report,train,onnx,lightning,dev
+# Two torch threads per test process would only fight for the same cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-all lint bench clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+
+install: $(STAMP)  ## Make .venv with ranp, every extra and the tools
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install -c constraints.txt -e ".[$(EXTRAS)]"
+	touch $@
+
+demo: $(STAMP)  ## Prune and train a small 3D-UNet, full against RANP-f against random (minutes)
+	$(BIN)/ranp demo --out runs/demo
+
+lint: $(STAMP)  ## Style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+test: lint  ## Lint and the ordinary tests
+	$(PYTEST) -m "not slow"
+
+test-all: lint  ## Lint and every test
+	$(PYTEST)
+
+bench: $(STAMP)  ## Ratios side by side with the peers
+	$(BIN)/python -m benchmarks
+
+clean:  ## Remove .venv, runs, caches and builds
+	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,49 @@
+"""Slim 3D networks before training: resource-aware neuron pruning at initialisation.
+
+    trace = ranp.trace(model, example)                               1  which channels stand or fall together
+    scores = ranp.score(model, batches, loss, trace=trace)           2  how much each channel matters to the loss
+    costs = ranp.measure(trace, "flops")                             3  what each layer costs
+    scores = ranp.reweight(ranp.balance(scores), costs, 11)          4  balanced over layers, cheap layers first
+    plan = ranp.select(scores, trace, sparsity=0.78)                 5  which channels stay
+    slim = ranp.slim(model, plan)                                    6  a slim, dense, ordinary nn.Module
+
+``ranp.prune(model, batches, loss, sparsity=0.78)`` does all six, checks the result and reports.
+"""
+
+from __future__ import annotations
+
+from ranp.criteria import Criterion
+from ranp.importance import score
+from ranp.methods import Method
+from ranp.plan import Plan
+from ranp.profiles import Profile
+from ranp.resources import Costs, measure, profile
+from ranp.scores import Scores
+from ranp.selection import max_sparsity, select
+from ranp.slimming import slim
+from ranp.tracing import Trace, trace
+from ranp.verification import Verification, verify
+from ranp.weighting import balance, reweight
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Costs",
+    "Criterion",
+    "Method",
+    "Plan",
+    "Profile",
+    "Scores",
+    "Trace",
+    "Verification",
+    "balance",
+    "max_sparsity",
+    "measure",
+    "profile",
+    "reweight",
+    "score",
+    "select",
+    "slim",
+    "trace",
+    "verify",
+]

@@ -1,0 +1,42 @@
+"""The one family of errors: what failed, where, what was given and what is allowed, what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RanpError(Exception):
+    """Anything ``ranp`` refuses to do. The message is one sentence a user can act on."""
+
+
+class InfeasibleError(RanpError):
+    """The request would remove every channel of some layer, or cannot be met at all."""
+
+
+class UnsupportedError(RanpError):
+    """The network or the option is outside of what ``ranp`` can do correctly."""
+
+
+class PlanMismatchError(RanpError):
+    """A plan, a set of scores and a network do not belong together."""
+
+
+class DataError(RanpError):
+    """Batches, loss or labels are not usable: empty, NaN, infinite, out of range, without gradient."""
+
+
+class StorageError(RanpError):
+    """A file is missing, torn, tampered with, or not what it claims to be."""
+
+
+def unknown_name(what: str, got: object, allowed: Iterable[str]) -> str:
+    """The sentence for a name that is not in a list: what was meant, perhaps, and everything allowed.
+
+    >>> unknown_name("method", "rnp-f", ["ranp-f", "ranp-m"])
+    "unknown method 'rnp-f'; did you mean 'ranp-f'? Allowed: ranp-f, ranp-m."
+    """
+    names = sorted(allowed)
+    close = difflib.get_close_matches(str(got), names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"unknown {what} {got!r}{hint} Allowed: {', '.join(names)}."

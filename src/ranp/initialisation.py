@@ -1,0 +1,163 @@
+"""After step 6 (and before step 1): draw fresh weights, as the paper does for the full and again for the slim network.
+
+The paper keeps only the widths of a pruned network: its weights are drawn anew. Everything here draws on the CPU from
+one generator made from ``seed``, so that the same seed gives the same weights on every device, whatever else the
+process drew before, and the process's own random state is left as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ranp.errors import UnsupportedError, unknown_name
+
+__all__ = ["INITIALISATIONS", "Initialiser", "initialise"]
+
+log = logging.getLogger(__name__)
+
+Initialiser = str | Callable[[nn.Module], Any]
+"""The name of an initialisation, or a function that receives every module once, children first."""
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *_TRANSPOSED)
+_NORMS = (
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    nn.InstanceNorm1d,
+    nn.InstanceNorm2d,
+    nn.InstanceNorm3d,
+    nn.GroupNorm,
+    nn.LayerNorm,
+)
+_NORM_SPREAD = 0.02
+
+
+def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> None:
+    """Draw every weight of ``model`` anew, in place.
+
+    Weights of convolutions, transposed convolutions and linear layers follow ``how``; their biases become 0. Norms get
+    weights from N(1, 0.02), biases 0 and fresh running statistics. Any other module that knows how to
+    ``reset_parameters`` does so; a parameter that sits in none of these keeps its value. Parameters on the meta device
+    have no values and are passed over.
+
+    Fans are per output: ``fan_in`` = input channels of one group * kernel elements, ``fan_out`` = all output channels
+    * kernel elements, as in ``torch.nn.init`` for convolutions. A transposed convolution stores its weight as (input,
+    output / groups, kernel), where ``torch.nn.init`` would take inputs for outputs; here its input and output
+    channels are told apart, so that "kaiming" scales with the inputs and "orthogonal" makes output channels orthogonal.
+
+    Args:
+        model: Any network, on any device.
+        how: ``"glorot"`` (normal, gain 1: the paper's), ``"orthogonal"`` (gain 1), ``"kaiming"`` (normal, fan in, for
+            ReLU), or a function ``f(module)`` that is called with every module, children before parents and the model
+            last, like ``nn.Module.apply``. The function does the whole work: nothing is drawn before it. It may draw
+            from torch's global generator, which is seeded for it and put back afterwards.
+        seed: Same seed, same weights.
+
+    Raises:
+        UnsupportedError: ``how`` is neither a known name nor a function.
+
+    Example:
+        >>> first, second = nn.Linear(3, 2), nn.Linear(3, 2)
+        >>> initialise(first, "glorot", seed=1); initialise(second, "glorot", seed=1)
+        >>> torch.equal(first.weight, second.weight)
+        True
+    """
+    if callable(how):
+        with _global_generator(seed):
+            model.apply(how)
+        return
+    if how not in INITIALISATIONS:
+        raise UnsupportedError(unknown_name("initialisation", how, INITIALISATIONS) + " Or pass a function f(module).")
+    draw = INITIALISATIONS[how]
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            _initialise_module(name, module, draw, generator)
+
+
+def _initialise_module(name: str, module: nn.Module, draw: Draw, generator: torch.Generator) -> None:
+    """Draw the parameters that ``module`` itself owns."""
+    own = dict(module.named_parameters(recurse=False))
+    if isinstance(module, _WEIGHTED) and "weight" in own:
+        if not own["weight"].is_meta:
+            _fill(own["weight"], _as_stored(draw(_output_first(module, own["weight"]), generator), module))
+        if "bias" in own:
+            own["bias"].zero_()
+    elif isinstance(module, _NORMS):
+        if "weight" in own and not own["weight"].is_meta:
+            _fill(own["weight"], torch.empty(own["weight"].shape).normal_(1.0, _NORM_SPREAD, generator=generator))
+        if "bias" in own:
+            own["bias"].zero_()
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            module.reset_running_stats()
+    elif own and callable(reset := getattr(module, "reset_parameters", None)):
+        with _global_generator(int(torch.randint(2**31, (), generator=generator))):
+            reset()
+    elif own:
+        log.debug("%s keeps its parameters %s: no rule draws them", name or "the model", sorted(own))
+
+
+Draw = Callable[[Tensor, torch.Generator], Tensor]
+"""From an empty CPU tensor (groups, output / groups, input / groups, kernel) to new values of that shape."""
+
+
+def _output_first(module: nn.Module, weight: Tensor) -> Tensor:
+    """An empty CPU tensor of the weight's size laid out as (groups, output / groups, input / groups, kernel)."""
+    groups = int(getattr(module, "groups", 1))
+    first, second = weight.shape[:2]
+    kernel = math.prod(weight.shape[2:])
+    outputs, inputs = (second, first // groups) if isinstance(module, _TRANSPOSED) else (first // groups, second)
+    dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    return torch.empty((groups, outputs, inputs, kernel), dtype=dtype, device="cpu")
+
+
+def _as_stored(values: Tensor, module: nn.Module) -> Tensor:
+    """Put (groups, output / groups, input / groups, kernel) back into the order the module stores, flat."""
+    return (values.transpose(1, 2) if isinstance(module, _TRANSPOSED) else values).reshape(-1)
+
+
+def _fill(parameter: Tensor, values: Tensor) -> None:
+    parameter.copy_(values.reshape(parameter.shape))
+
+
+def _glorot(weight: Tensor, generator: torch.Generator) -> Tensor:
+    groups, outputs, inputs, kernel = weight.shape
+    spread = math.sqrt(2.0 / max((inputs + groups * outputs) * kernel, 1))
+    return weight.normal_(0.0, spread, generator=generator)
+
+
+def _kaiming(weight: Tensor, generator: torch.Generator) -> Tensor:
+    _, _, inputs, kernel = weight.shape
+    return weight.normal_(0.0, math.sqrt(2.0 / max(inputs * kernel, 1)), generator=generator)
+
+
+def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """Output channels orthonormal if there are no more of them than inputs * kernel, else the other way round."""
+    rows, columns = weight.shape[0] * weight.shape[1], weight.shape[2] * weight.shape[3]
+    drawn = torch.empty((max(rows, columns), min(rows, columns)), dtype=weight.dtype).normal_(generator=generator)
+    factor, triangle = torch.linalg.qr(drawn)
+    basis: Tensor = factor * triangle.diagonal().sign()  # makes the draw uniform over all orthonormal bases
+    return (basis if rows >= columns else basis.T).reshape(weight.shape)
+
+
+INITIALISATIONS: dict[str, Draw] = {"glorot": _glorot, "kaiming": _kaiming, "orthogonal": _orthogonal}
+
+
+@contextmanager
+def _global_generator(seed: int) -> Iterator[None]:
+    """Seed torch's global generators inside, put them back as they were afterwards."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        yield

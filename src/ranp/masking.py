@@ -1,0 +1,186 @@
+"""The masked twin: the full network run so that removed channels reach no consumer.
+
+Removed channels keep their (arbitrary) values and are silenced where they would be summed up with others: at the input
+of convolutions and matrix products. Operators that take statistics over channels (group and layer norm, softmax, means)
+are given the kept channels only, as they are in the slim network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.rules.movement import wrap
+from ranp.tracing.rules.reduction import PLAIN, reduced_dims
+
+Mask = npt.NDArray[np.bool_]
+
+_PRODUCTS = {
+    "mm": "self", "bmm": "self", "addmm": "mat1", "baddbmm": "batch1", "addbmm": "batch1", "mv": "self",
+    "addmv": "mat", "dot": "self", "vdot": "self", "matmul": "self", "linear": "input",
+}  # fmt: skip
+_SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
+_REDUCTIONS = (*PLAIN, "max", "min", "median", "nanmedian", "mode")
+
+
+def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs an operator; one that draws random numbers gives constants, so that two networks can be compared."""
+    name = func._schema.name.split("::")[-1]
+    if name == "native_dropout":
+        return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return func(*args, **kwargs)
+    out = func(*args, **kwargs)
+    return out.fill_(1) if isinstance(out, torch.Tensor) and out.numel() else out
+
+
+class Derandomised(TorchDispatchMode):  # type: ignore[misc]
+    """While active, random operators give constants."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return derandomised(func, args, kwargs or {})
+
+
+class MaskedRun:
+    """Runs operators of the full network as the masked twin does. ``keep`` tells of every label whether it stays."""
+
+    def __init__(self, keep: Mask) -> None:
+        self.keep = keep
+
+    def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = func._schema.name.split("::")[-1]
+        op = Op(func, args, kwargs, None, None, "", 0)  # type: ignore[arg-type]
+        if name == "convolution":
+            return self._with(func, op, "input", self._silenced(op["input"], [1]))
+        if name in _PRODUCTS:
+            x = op[_PRODUCTS[name]]
+            return self._with(func, op, _PRODUCTS[name], self._silenced(x, [x.dim() - 1]))
+        if name == "_weight_norm_interface":
+            v = op["v"]
+            return self._with(func, op, "v", self._silenced(v, [d for d in range(v.dim()) if d != (op["dim"] or 0)]))
+        if name == "native_group_norm":
+            return self._group_norm(func, op)
+        if name == "native_layer_norm":
+            return self._layer_norm(func, op)
+        if name in _SOFTMAX:
+            return self._softmax(func, op)
+        if name.startswith("_scaled_dot_product"):
+            return self._attention(func, op)
+        if name in _REDUCTIONS and (op["self"] if op["self"] is not None else op["input"]) is not None:
+            return self._reduction(func, op)
+        return derandomised(func, args, kwargs)
+
+    def _with(self, func: Any, op: Op, name: str, value: Any) -> Any:
+        """Runs the operator with one argument replaced."""
+        return self._call(func, op, {name: value})
+
+    def _call(self, func: Any, op: Op, changes: dict[str, Any]) -> Any:
+        arguments = {**op.arguments, **changes}
+        schema = func._schema.arguments
+        positional = [arguments[a.name] for a in schema if not a.kwarg_only and a.name in arguments]
+        keyword = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
+        return derandomised(func, tuple(positional), keyword)
+
+    def _stays(self, tensor: torch.Tensor, dim: int) -> Mask | None:
+        """Which indices stay along a dimension; None if all do."""
+        labels = labels_of(tensor).get(dim)
+        if labels is None or self.keep[labels].all():
+            return None
+        stays: Mask = self.keep[labels]
+        return stays
+
+    def _silenced(self, tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        """The tensor with zeros at removed indices along the dimensions that will be summed over."""
+        for dim in dims:
+            stays = self._stays(tensor, dim)
+            if stays is not None:
+                shape = [1] * tensor.dim()
+                shape[dim] = -1
+                mask = torch.from_numpy(stays).to(tensor.device).reshape(shape)
+                tensor = torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype, device=tensor.device))
+        return tensor
+
+    def _taken(self, tensor: Any, dims: Sequence[int], like: torch.Tensor | None = None, shift: int = 0) -> Any:
+        """Only the indices that stay along some dimensions (of another tensor that lines up with this one)."""
+        if not isinstance(tensor, torch.Tensor):
+            return tensor
+        for dim in dims:
+            stays = self._stays(tensor if like is None else like, dim)
+            if stays is not None:
+                tensor = tensor.index_select(dim - shift, torch.from_numpy(np.flatnonzero(stays)).to(tensor.device))
+        return tensor
+
+    def _put_back(self, small: torch.Tensor, full: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        """The result on kept indices, at their places in a tensor of the full size."""
+        for dim in reversed(dims):
+            stays = self._stays(full, dim)
+            if stays is not None:
+                shape = list(small.shape)
+                shape[dim] = full.shape[dim]
+                wide = small.new_zeros(shape)
+                wide.index_copy_(dim, torch.from_numpy(np.flatnonzero(stays)).to(small.device), small)
+                small = wide
+        return small
+
+    def _group_norm(self, func: Any, op: Op) -> Any:
+        x = op["input"]
+        if self._stays(x, 1) is None:
+            return self._call(func, op, {})
+        small = self._taken(x, [1]).contiguous()
+        channels = small.shape[1]
+        changes = {
+            "input": small,
+            "weight": self._taken(op["weight"], [1], x, 1),
+            "bias": self._taken(op["bias"], [1], x, 1),
+            "C": channels,
+            "group": channels if op["group"] == x.shape[1] else op["group"],
+        }
+        out = self._call(func, op, changes)
+        return (self._put_back(out[0], x, [1]), *out[1:])
+
+    def _layer_norm(self, func: Any, op: Op) -> Any:
+        x, first = op["input"], op["input"].dim() - len(op["normalized_shape"])
+        dims = [d for d in range(first, x.dim()) if self._stays(x, d) is not None]
+        if not dims:
+            return self._call(func, op, {})
+        small = self._taken(x, dims)
+        changes = {
+            "input": small,
+            "normalized_shape": list(small.shape[first:]),
+            "weight": self._taken(op["weight"], dims, x, first),
+            "bias": self._taken(op["bias"], dims, x, first),
+        }
+        out = self._call(func, op, changes)
+        return (self._put_back(out[0], x, dims), *out[1:])
+
+    def _softmax(self, func: Any, op: Op) -> Any:
+        x = op["self"]
+        dim = wrap(op["dim"], x.dim())
+        if self._stays(x, dim) is None:
+            return self._call(func, op, {})
+        return self._put_back(self._call(func, op, {"self": self._taken(x, [dim])}), x, [dim])
+
+    def _attention(self, func: Any, op: Op) -> Any:
+        query, key, value = op["query"], op["key"], op["value"]
+        last = query.dim() - 1
+        changes = {"query": self._taken(query, [last]), "key": self._taken(key, [last])}
+        if changes["query"] is query and self._stays(value, last) is None:
+            return self._call(func, op, {})
+        changes["value"] = self._taken(value, [last])
+        out = self._call(func, op, changes)
+        first = out if isinstance(out, torch.Tensor) else out[0]
+        wide = self._put_back(first, value, [last])
+        return wide if isinstance(out, torch.Tensor) else (wide, *out[1:])
+
+    def _reduction(self, func: Any, op: Op) -> Any:
+        name = "self" if op["self"] is not None else "input"
+        x = op[name]
+        if not isinstance(x, torch.Tensor):
+            return self._call(func, op, {})
+        return self._with(func, op, name, self._taken(x, sorted(reduced_dims(op, x.dim()))))

@@ -1,0 +1,83 @@
+"""Methods by name: each one a criterion, a weighting and a scope, composed and never branched on.
+
+A method of your own needs no registration, ``ranp.prune`` takes the value:
+
+>>> mine = Method("mine", criterion="magnitude", balance=True, resource="params", scope="network")
+>>> resolve(mine) is mine, resolve("ranp-f").resource
+(True, 'flops')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ranp.errors import UnsupportedError
+from ranp.registry import Registry
+from ranp.scopes import Scope, Wanted
+from ranp.tracing.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How channels are scored, weighted and selected.
+
+    Attributes:
+        name: What reports and plans call it.
+        criterion: Name of the criterion of ``ranp.score``.
+        balance: Whether layer means are made equal (``ranp.balance``).
+        resource: The resource that reweights the scores (``ranp.reweight``), None for no reweighting.
+        scope: The scope of ``ranp.select``: a name, a ``Scope``, or a function.
+        description: One line for people.
+    """
+
+    name: str
+    criterion: str = "mpmg-sum"
+    balance: bool = False
+    resource: str | Callable[[Trace], Mapping[str, float]] | None = None
+    scope: str | Scope | Wanted = "network"
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UnsupportedError(f"a method needs a name, got {self.name!r}. Pass a non-empty string.")
+
+
+METHODS: Registry[Method] = Registry("method")
+
+
+def register(method: Method) -> Method:
+    """Makes ``method`` known by its name, for the command line and for ``ranp.prune(method="name")``."""
+    return METHODS.register(method.name, method)
+
+
+def resolve(method: str | Method) -> Method:
+    """The method of that name, or the method itself.
+
+    Raises:
+        UnsupportedError: No method has that name.
+    """
+    return method if isinstance(method, Method) else METHODS.get(method)
+
+
+for _method in (
+    Method(
+        "ranp-f",
+        balance=True,
+        resource="flops",
+        description="balanced, cheap layers first by FLOPs (RANP-f)",
+    ),
+    Method(
+        "ranp-m",
+        balance=True,
+        resource="memory",
+        description="balanced, cheap layers first by memory (RANP-m)",
+    ),
+    Method("weighted", balance=True, description="importance balanced over layers (weighted NP)"),
+    Method("vanilla", description="importance as it is (vanilla NP)"),
+    Method("layerwise", scope="layer", description="the same share of every layer (layer-wise NP)"),
+    Method("random", criterion="random", scope="random", description="channels drawn blindly (random NP)"),
+    Method("snip", criterion="snip", scope="weights", description="single weights first, then dead channels (SNIP NP)"),
+):
+    register(_method)
+del _method

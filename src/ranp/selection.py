@@ -1,0 +1,319 @@
+"""Step 5 of 6: decide which channels stay, from scores and from what the network allows.
+
+Paper, Eq. 9 and Alg. 2. One threshold over all channels grants exactly k of them; coupled layers then agree on a common
+set (the tie rule), and every decision is one comparison with the *need* of a class of channels (``ranp.ties``), so the
+largest feasible sparsity is a closed form rather than the paper's bisection.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ranp import snip as _snip  # registers the scope "weights"
+from ranp.coupling import Coupling, Flags, couple
+from ranp.errors import InfeasibleError, UnsupportedError
+from ranp.plan import Cut, Plan, Sparsity
+from ranp.scopes import Order, Scope, Wanted, resolve
+from ranp.ties import TIES, Needs, TieRule, needs
+from ranp.tracing.trace import Layer, Trace
+
+if TYPE_CHECKING:
+    from ranp.scores import Scores
+
+__all__ = ["Selection", "max_sparsity", "select"]
+
+logger = logging.getLogger(__name__)
+del _snip
+
+
+def select(
+    scores: Scores,
+    trace: Trace,
+    *,
+    sparsity: float,
+    scope: str | Scope | Wanted = "network",
+    keep: Iterable[str] = (),
+    tie: str = "max",
+    exact: bool = False,
+    min_channels: int = 1,
+    round_to: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Decides which channels of each layer stay.
+
+    Args:
+        scores: One score per output channel of every layer of ``trace``.
+        trace: Which channels stand or fall together.
+        sparsity: Fraction to remove, from 0 up to below 1.
+        scope: What the fraction is a share of: ``"network"`` (the paper: all channels, one threshold), ``"layer"``
+            (the same share of each layer), ``"random"`` (channels drawn blindly), ``"weights"`` (SNIP: single
+            weights), or a function ``(scores, trace, sparsity) -> {layer: flags of the granted channels}``.
+        keep: ``fnmatch`` patterns of layers to keep whole.
+        tie: How coupled layers agree: ``"max"`` = as many channels as the hungriest was granted, the ones with the
+            highest score in any of them (the paper); ``"union"`` = every channel any of them was granted.
+        exact: True to remove that fraction of the prunable channels after coupling, as nearly as whole channels
+            allow. False is the paper's sparsity: the fraction below the threshold, of which coupled and output layers
+            then get some back.
+        min_channels: Every set of channels that stand or fall together keeps at least that many, or all.
+        round_to: Its width is rounded up to a multiple of this, never above the original.
+        seed: For ``scope="random"``.
+        settings: What else to remember in the plan: method, batches seen, ...
+
+    Raises:
+        InfeasibleError: A layer would lose all its channels; the message says what is feasible.
+        PlanMismatchError: Scores and trace do not belong together, or a pattern in ``keep`` matches nothing.
+        UnsupportedError: Unknown ``scope`` or ``tie``, or a wrong ``min_channels`` or ``round_to``.
+    """
+    keep = (keep,) if isinstance(keep, str) else tuple(keep)
+    selection = Selection.of(
+        scores, trace, scope=scope, keep=keep, tie=tie, min_channels=min_channels, round_to=round_to, seed=seed
+    )
+    made_by = {
+        "criterion": scores.criterion,
+        "stage": scores.stage,
+        "batches": scores.batches,
+        "scope": selection.scope.name,
+        "tie": tie,
+        "exact": exact,
+        "keep": list(keep),
+        "min_channels": min_channels,
+        "round_to": round_to,
+        "seed": seed,
+    }
+    return selection.plan(sparsity, exact=exact, settings={**made_by, **(settings or {})})
+
+
+def max_sparsity(
+    scores: Scores,
+    trace: Trace,
+    *,
+    keep: Iterable[str] = (),
+    tie: str = "max",
+    scope: str | Scope | Wanted = "network",
+    seed: int = 0,
+) -> float:
+    """The largest sparsity at which every layer still keeps a channel; ``select`` succeeds at exactly that value.
+
+    A closed form where the order of the channels does not depend on the sparsity: the budget that the neediest layer
+    needs for its first channel. For ``scope="weights"`` and scopes of your own it is a bisection.
+    """
+    return Selection.of(scores, trace, scope=scope, keep=keep, tie=tie, seed=seed).max_sparsity()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """Everything about a selection but the sparsity: prepare once, then make plans at many sparsities.
+
+    ``select`` and ``max_sparsity`` are short for it; a search over sparsities should use it directly.
+    """
+
+    coupling: Coupling
+    scope: Scope
+    rule: TieRule
+    min_channels: int
+    round_to: int
+    seed: int
+    fixed: tuple[Order, Needs] | None
+
+    @classmethod
+    def of(
+        cls,
+        scores: Scores,
+        trace: Trace,
+        *,
+        scope: str | Scope | Wanted = "network",
+        keep: Iterable[str] = (),
+        tie: str = "max",
+        min_channels: int = 1,
+        round_to: int = 1,
+        seed: int = 0,
+    ) -> Selection:
+        """Prepares a selection; the arguments are those of ``select``."""
+        for name, value in (("min_channels", min_channels), ("round_to", round_to)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UnsupportedError(f"{name}={value!r} is not allowed. Pass a whole number from 1 on.")
+        rule, chosen = TIES.get(tie), resolve(scope)
+        coupling = couple(scores, trace, keep)
+        selection = cls(coupling, chosen, rule, min_channels, round_to, seed, None)
+        if not chosen.nested:
+            return selection
+        return cls(coupling, chosen, rule, min_channels, round_to, seed, selection.at(0.0))
+
+    def at(self, sparsity: float) -> tuple[Order, Needs]:
+        """The order of the channels at that sparsity, and when each class is kept."""
+        if self.fixed is not None:
+            return self.fixed
+        order = self.scope.order(self.coupling, sparsity, self.seed)
+        found = needs(
+            self.coupling,
+            order.levels,
+            order.priority,
+            self.rule,
+            min_channels=self.min_channels,
+            round_to=self.round_to,
+        )
+        return order, found
+
+    def max_sparsity(self) -> float:
+        """The largest feasible sparsity."""
+        if self.fixed is not None:
+            order, found = self.fixed
+            return order.largest(self._demand(found)[0])
+        steps = self.scope.steps(self.coupling)
+        return _last_step(steps, self.feasible) / max(steps, 1)
+
+    def feasible(self, sparsity: float) -> bool:
+        """True if every layer keeps a channel, and every tensor something."""
+        order, found = self.at(sparsity)
+        return bool(self._demand(found)[0] <= order.budget(sparsity))
+
+    def plan(self, sparsity: float, *, exact: bool = False, settings: Mapping[str, Any] | None = None) -> Plan:
+        """The plan at that sparsity; see ``select``."""
+        wish = _checked(sparsity)
+        if exact:
+            found, budget = self._exact(wish)
+        else:
+            order, found = self.at(wish)
+            budget = order.budget(wish)
+        demand, where = self._demand(found)
+        if demand > budget:
+            raise InfeasibleError(self._refusal(wish, where, exact))
+        return self._build(wish, found.kept <= budget, exact, dict(settings or {}))
+
+    def _demand(self, found: Needs) -> tuple[float, int]:
+        """The budget that every layer and tensor needs to keep something, and which of them needs it.
+
+        Layers come first, in their order, then the tensors of ``Trace.dims``.
+        """
+        coupling = self.coupling
+        values = []
+        for classes, starts in ((coupling.classes, coupling.starts[:-1]), (coupling.dims, coupling.dim_starts)):
+            if len(starts):
+                values.append(np.minimum.reduceat(found.wanted[classes], starts))
+        if not values:
+            return 0.0, 0
+        joined = np.concatenate(values)
+        where = int(np.argmax(joined))
+        return float(joined[where]), where
+
+    def _removed(self, found: Needs, budget: float) -> int:
+        """How many channels go at that budget."""
+        return int(np.count_nonzero(found.kept[self.coupling.classes] > budget))
+
+    def _exact(self, wish: float) -> tuple[Needs, float]:
+        """The budget at which the removed share of the prunable channels is nearest to ``wish``, the larger if two."""
+        target = wish * int(np.count_nonzero(self.coupling.movable))
+        if self.fixed is not None:
+            _, found = self.fixed
+            needed = np.sort(found.kept[self.coupling.classes])
+            # Below the first need only what is always kept stays; each need that occurs is one step up from there.
+            budgets = np.unique(np.concatenate([[0.0], needed[np.isfinite(needed)]]))[::-1]
+            removed = len(needed) - np.searchsorted(needed, budgets, side="right")
+            step = int(np.argmin(np.abs(removed - target)))
+            demand = self._demand(found)[0]
+            above = budgets[step - 1] if step else math.inf
+            return found, max(float(budgets[step]), demand if demand < above else 0.0)
+
+        def state(step: int) -> tuple[int, Needs, float]:
+            sparsity = step / max(steps, 1)
+            order, found = self.at(sparsity)
+            return self._removed(found, order.budget(sparsity)), found, order.budget(sparsity)
+
+        steps = self.scope.steps(self.coupling)
+        last = _last_step(steps, lambda sparsity: state(round(sparsity * steps))[0] <= target)
+        below, above_it = state(last), state(min(last + 1, max(steps - 1, 0)))
+        nearest = above_it if above_it[0] - target < target - below[0] else below
+        return nearest[1], nearest[2]
+
+    def _refusal(self, wish: float, where: int, exact: bool) -> str:
+        """The sentence for a sparsity that is too high, with the largest one that is not."""
+        coupling, trace = self.coupling, self.coupling.trace
+        if where < len(trace.layers):
+            layer = trace.layers[where]
+            lost = f"removes all {layer.channels} channels of {layer.name!r}"
+        else:
+            tensor, dim, classes = coupling.cuttable()[where - len(trace.layers)]
+            layer = trace.layers[int(coupling.layer[np.isin(coupling.classes, classes)][0])]
+            lost = f"leaves nothing of dimension {dim} of {tensor!r}, {len(classes)} channels of {layer.name!r}"
+        best = self.max_sparsity()
+        if exact:
+            order, found = self.at(best)
+            total = int(np.count_nonzero(coupling.movable))
+            best = self._removed(found, max(order.budget(best), self._demand(found)[0])) / max(total, 1)
+        what = "share of prunable channels" if exact else "sparsity"
+        return (
+            f"sparsity={wish:g} {lost}. The largest feasible {what} here is {math.floor(best * 1e4) / 1e4:.4f}. "
+            f"Lower it, or pass keep=[{layer.name!r}]."
+        )
+
+    def _build(self, wish: float, stays: Flags, exact: bool, settings: dict[str, Any]) -> Plan:
+        coupling, trace = self.coupling, self.coupling.trace
+        kept = {}
+        for layer, flags in zip(trace.layers, coupling.split(stays[coupling.classes]), strict=True):
+            kept[layer.name] = tuple(np.flatnonzero(flags).tolist())
+        cuts: dict[str, dict[int, Cut]] = {}
+        shared: dict[bytes, Cut] = {}
+        for name, dim, classes in coupling.cuttable():
+            flags = stays[classes]
+            if flags.all():
+                continue
+            key = classes.tobytes()
+            if key not in shared:
+                shared[key] = Cut(len(flags), tuple(np.flatnonzero(flags).tolist()))
+            cuts.setdefault(name, {})[dim] = shared[key]
+        sparsity = Sparsity(
+            requested=wish,
+            removed=int(np.count_nonzero(~stays[coupling.classes])),
+            channels=trace.channels,
+            prunable=int(np.count_nonzero(coupling.movable)),
+            measure="prunable" if exact else "channels",
+        )
+        outputs = {
+            layer.name: (layer.weight, layer.out_dim)
+            for layer in trace.layers
+            if len(trace.dims.get((layer.weight, layer.out_dim), ())) == layer.channels
+        }
+        channels = {layer.name: layer.channels for layer in trace.layers}
+        notes = tuple(f"{layer.name}: {why}" for layer in trace.layers if (why := self._why(layer)))
+        logger.info("kept %d of %d channels", trace.channels - sparsity.removed, trace.channels)
+        return Plan(kept, channels, cuts, sparsity, settings, notes, outputs)
+
+    def _why(self, layer: Layer) -> str:
+        """Why channels of that layer are kept whatever their scores; empty if none are."""
+        if layer.name in self.coupling.whole:
+            return self.coupling.whole[layer.name]
+        if layer.reason or layer.pinned:
+            return layer.reason or "must stay"
+        index = self.coupling.trace.layers.index(layer)
+        begin, end = self.coupling.starts[index : index + 2]
+        if (self.coupling.block[self.coupling.classes[begin:end]] < 0).all():
+            return "coupled with a layer that is kept whole"
+        return ""
+
+
+def _checked(sparsity: float) -> float:
+    try:
+        wish = float(sparsity)
+    except (TypeError, ValueError):
+        wish = math.nan
+    if not 0 <= wish < 1:
+        raise InfeasibleError(
+            f"sparsity={sparsity!r} is not a fraction to remove. Pass a number from 0 up to, not including, 1."
+        )
+    return wish
+
+
+def _last_step(steps: int, holds: Callable[[float], bool]) -> int:
+    """The largest i below ``steps`` with ``holds(i / steps)``, for a condition that, once false, stays false."""
+    low, high = 0, max(steps, 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle / steps) else (low, middle)
+    return low

@@ -1,0 +1,118 @@
+"""Step 6 of 6: a model and a plan become a slim, dense, ordinary nn.Module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ranp.errors import PlanMismatchError
+from ranp.initialisation import Initialiser, initialise
+from ranp.plan import Plan
+from ranp.tracing import Trace, trace
+from ranp.tracing.cutting import Keeps, cut_model, sizes_of
+from ranp.tracing.stage import copy_model, unwrap
+
+
+def slim(
+    model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0
+) -> nn.Module:
+    """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
+
+    The plan applies to the same architecture with other spatial sizes, input channels or classes, since it only holds
+    the dimensions it cuts.
+
+    Args:
+        model: The full network. It is not changed.
+        plan: What ``ranp.select`` or ``ranp.prune`` decided, or a plan from a file.
+        example: Inputs of one call; needed only where a cut dimension has another full size here than in the plan
+            (flatten -> linear at another input size), to find the cut anew.
+        init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
+            new ones: the paper re-initialises, only its widths survive.
+        seed: For the weights that are drawn.
+
+    Raises:
+        PlanMismatchError: The plan was made for another network.
+    """
+    network = unwrap(model)
+    keeps: Keeps = {name: {dim: cut.keep for dim, cut in cuts.items()} for name, cuts in plan.cuts.items()}
+    wrong = _wrong_sizes(network, plan)
+    if wrong:
+        if example is None:
+            raise PlanMismatchError(
+                f"{wrong[0]}. If it is the same architecture at another input size, pass example=: inputs of one call."
+            )
+        keeps = keeps_for(trace(network, example), plan)
+    result = cut_model(copy_model(network, meta=False), keeps)
+    if init != "copy":
+        initialise(result, init, seed)
+    result.train(network.training)
+    return result
+
+
+def _wrong_sizes(model: nn.Module, plan: Plan) -> list[str]:
+    sizes = sizes_of(model, plan.cuts)
+    wrong = []
+    for name, cuts in plan.cuts.items():
+        shape = sizes.get(name)
+        if shape is None:
+            raise PlanMismatchError(
+                f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
+            )
+        for dim, cut in cuts.items():
+            size = shape[dim] if dim < len(shape) else None
+            if size != cut.size:
+                wrong.append(f"dimension {dim} of {name!r} has size {size}, the plan was made for {cut.size}")
+    return wrong
+
+
+def keeps_for(found: Trace, plan: Plan) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Cuts for a network at another size, from the plan's decisions by layer and the network's own trace."""
+    removed: set[int] = set()
+    spared: set[int] = {0}
+    for layer in found.layers:
+        kept = plan.kept.get(layer.name)
+        if kept is None:
+            raise PlanMismatchError(
+                f"layer {layer.name!r} is not in the plan. Use the network the plan was made for."
+            )
+        if len(kept) == plan.channels[layer.name]:  # whole, whatever its size is here
+            spared.update(int(c) for c in layer.classes)
+            continue
+        if plan.channels[layer.name] != layer.channels:
+            raise PlanMismatchError(
+                f"layer {layer.name!r} has {layer.channels} channels, the plan was made for "
+                f"{plan.channels[layer.name]}. Use the network the plan was made for."
+            )
+        gone = np.ones(layer.channels, bool)
+        gone[list(kept)] = False
+        removed.update(int(c) for c in layer.classes[gone])
+        spared.update(int(c) for c in layer.classes[~gone])
+    if removed & spared:
+        raise PlanMismatchError(
+            "the plan removes channels that this network needs elsewhere. Use the network the plan was made for."
+        )
+    return keeps_by_class(found, removed)
+
+
+def keeps_by_class(found: Trace, removed: set[int]) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Indices that stay, tensor by tensor, if these classes go."""
+    gone = np.array(sorted(removed), np.int64)
+    keeps: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (name, dim), classes in found.dims.items():
+        stays = ~np.isin(classes, gone)
+        if not stays.all():
+            keeps.setdefault(name, {})[dim] = tuple(int(i) for i in np.flatnonzero(stays))
+    return keeps
+
+
+def removed_classes(found: Trace, kept: Mapping[str, tuple[int, ...]]) -> set[int]:
+    """Classes whose channels the layers do not keep."""
+    removed: set[int] = set()
+    for layer in found.layers:
+        gone = np.ones(layer.channels, bool)
+        gone[list(kept.get(layer.name, range(layer.channels)))] = False
+        removed.update(int(c) for c in layer.classes[gone])
+    return removed

@@ -1,0 +1,8 @@
+"""Step 1 of 6: run the model once with labels on its channels; see which stand or fall together."""
+
+from __future__ import annotations
+
+from ranp.tracing.trace import PINNED, Layer, LeafCall, OpCall, Pin, Trace
+from ranp.tracing.tracer import trace
+
+__all__ = ["PINNED", "Layer", "LeafCall", "OpCall", "Pin", "Trace", "trace"]

@@ -1,0 +1,161 @@
+"""From what the runs left behind to the Trace: layers with their classes, dimensions that can be cut, reasons."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import nn
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
+from ranp.tracing.running import Births
+from ranp.tracing.trace import ClassIds, Layer, Pin, Trace
+
+if TYPE_CHECKING:
+    from ranp.tracing.tracer import Tracer
+
+CHANNEL_NORMS = (nn.GroupNorm, nn.modules.batchnorm._NormBase)
+
+
+def layer_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Convolutions, transposed convolutions and linear layers in ``named_modules`` order."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, _ConvNd | nn.Linear)}
+
+
+def assemble(
+    model: nn.Module,
+    modules: dict[str, nn.Module],
+    space: LabelSpace,
+    classes: Classes,
+    births: Births,
+    attributes: dict[str, Vector],
+    tracer: Tracer,
+) -> Trace:
+    """Puts the value together once the classes are final."""
+    ledgers = [run.ledger for run in tracer.runs.values()]
+    reasons = _Reasons(space, classes)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    layers: list[Layer] = []
+    functional = {k: v for ledger in ledgers for k, v in ledger.functional.items()}
+    taken = {names.get(id(getattr(module, "weight", None)), f"{name}.weight") for name, module in modules.items()}
+    for name, module in model.named_modules():
+        if name in modules:
+            computed = next((ledger.outputs[name] for ledger in ledgers if name in ledger.outputs), None)
+            layers.append(_module_layer(name, module, names, births, computed, classes, reasons, tracer))
+        for key, _ in module.named_parameters(recurse=False):
+            weight = f"{name}.{key}" if name else key
+            if weight in functional and weight not in taken and not _computed(weight):
+                layers.append(_function_layer(weight, *functional[weight], births, classes, reasons))
+    dims = {key: classes.ids[labels] for key, labels in births.items() if classes.ids[labels].any()}
+    dims.update({(key, 0): classes.ids[v] for key, v in attributes.items() if classes.ids[v].any()})
+    return Trace(
+        layers=tuple(layers),
+        dims=dims,
+        pieces=classes.pieces,
+        calls=tuple(tracer.calls),
+        ops=tuple(tracer.ops),
+        pins=reasons.summary(layers),
+        unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),
+        parameters={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+    )
+
+
+def _computed(weight: str) -> bool:
+    """True for tensors from which a layer's weight is computed: they belong to that layer."""
+    return bool(re.search(r"(^|\.)parametrizations\.|\.weight_(v|g|orig)$", weight))
+
+
+def _module_layer(
+    name: str,
+    module: nn.Module,
+    names: dict[int, str],
+    births: Births,
+    computed: Vector | None,
+    classes: Classes,
+    reasons: _Reasons,
+    tracer: Tracer,
+) -> Layer:
+    transposed = isinstance(module, _ConvTransposeNd)
+    groups = module.groups if isinstance(module, _ConvNd) else 1
+    channels = module.out_channels if isinstance(module, _ConvNd) else module.out_features
+    weight = names.get(id(getattr(module, "weight", None)), f"{name}.weight")
+    out_dim = 1 if transposed else 0
+    labels = births.get((weight, out_dim))
+    if labels is None:
+        labels = computed
+    elif len(labels) != channels:
+        labels = np.tile(labels, groups)
+    if transposed and groups > 1 and module.in_channels == groups:
+        inputs = births.get((weight, 0))  # depthwise: outputs follow the rows, not the shared multiplier
+        labels = None if inputs is None else np.repeat(inputs, channels // groups)
+    ids, reason = _class_ids(labels, channels, classes, reasons)
+    kind = "transposed" if transposed else "conv" if isinstance(module, _ConvNd) else "linear"
+    depthwise = groups > 1 and isinstance(module, _ConvNd) and module.in_channels == groups
+    return Layer(
+        name, kind, weight, out_dim, 1 - out_dim, groups, channels, ids, not depthwise, _norm_of(name, tracer), reason
+    )
+
+
+def _function_layer(
+    weight: str, out_dim: int, in_dim: int, births: Births, classes: Classes, reasons: _Reasons
+) -> Layer:
+    labels = births[weight, out_dim]
+    ids, reason = _class_ids(labels, len(labels), classes, reasons)
+    return Layer(weight, "parameter", weight, out_dim, in_dim, 1, len(labels), ids, True, None, reason)
+
+
+def _class_ids(
+    labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons
+) -> tuple[ClassIds, str]:
+    if labels is None or len(labels) != channels:
+        single = channels == 1
+        return np.zeros(channels, np.int64), "a single channel" if single else "its channels are not a tensor's own"
+    return classes.ids[labels], reasons.of(labels)
+
+
+def _norm_of(name: str, tracer: Tracer) -> str | None:
+    """The norm module that alone consumes what a layer makes."""
+    readers = tracer.runs[False].ledger.consumers.get(name, set()) - {name}
+    if len(readers) != 1:
+        return None
+    reader = next(iter(readers))
+    modules = dict(tracer.model.named_modules())
+    return reader if isinstance(modules.get(reader), CHANNEL_NORMS) else None
+
+
+class _Reasons:
+    """Why classes must stay: the first note that reached each of them."""
+
+    def __init__(self, space: LabelSpace, classes: Classes) -> None:
+        self.notes = space.pins
+        self.classes = classes
+        self.first = np.full(space.size, -1, np.int64)
+        for number in range(len(space.pins) - 1, -1, -1):
+            note = space.pins[number]
+            self.first[classes.roots[note.labels[note.labels != FILLER]]] = number
+
+    def numbers(self, labels: Vector) -> Vector:
+        """Number of the note that pinned each label, -1 for none."""
+        return self.first[self.classes.roots[labels]]
+
+    def of(self, labels: Vector) -> str:
+        """The commonest reason among these labels, with the module it arose in."""
+        stuck = labels[self.classes.ids[labels] == 0]
+        if not len(stuck):
+            return ""
+        counted = Counter(int(number) for number in self.numbers(stuck) if number >= 0)
+        if not counted:
+            return "pieces that must stay equal cannot"
+        note = self.notes[counted.most_common(1)[0][0]]
+        return f"{note.reason} in {note.where}" if note.where and note.where != "output" else note.reason
+
+    def summary(self, layers: list[Layer]) -> tuple[Pin, ...]:
+        """Channels that must stay, counted by reason."""
+        counted: Counter[str] = Counter()
+        for layer in layers:
+            if layer.reason:
+                counted[layer.reason] += int((layer.classes == 0).sum())
+        return tuple(Pin(reason, "", count) for reason, count in counted.most_common())

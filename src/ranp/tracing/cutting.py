@@ -1,0 +1,158 @@
+"""Cutting tensors out of a copy, and the module attributes that mirror their sizes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
+
+from ranp.errors import PlanMismatchError
+from ranp.tracing.stage import named_tensors
+
+logger = logging.getLogger(__name__)
+
+Keeps = Mapping[str, Mapping[int, Sequence[int]]]
+"""Tensor name -> dimension -> indices that stay."""
+
+
+def cut_tensor(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]]) -> torch.Tensor:
+    """The tensor with only the kept indices along each dimension that is cut, in its own memory format."""
+    result = tensor.detach()
+    for dim, keep in sorted(keeps.items()):
+        index = torch.as_tensor(list(keep), dtype=torch.long, device=tensor.device)
+        result = result.index_select(dim, index)
+    return result.contiguous(memory_format=_format_of(tensor)) if keeps else result
+
+
+def _format_of(tensor: torch.Tensor) -> torch.memory_format:
+    if tensor.dim() == 5 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last_3d):
+        return torch.channels_last_3d
+    if tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    return torch.contiguous_format
+
+
+def cut_model(model: nn.Module, keeps: Keeps) -> nn.Module:
+    """Cuts a copy in place: parameters, buffers, and the attributes that mirror them. Returns the same module.
+
+    A tensor that several modules share is cut once and stays shared.
+    """
+    known = dict(named_tensors(model))
+    twins: dict[int, torch.Tensor] = {}
+    for name, by_dim in keeps.items():
+        tensor = known.get(name)
+        if tensor is None:
+            _cut_attribute(model, name, by_dim)
+            continue
+        cut = cut_tensor(tensor, by_dim)
+        twins[id(tensor)] = (
+            nn.Parameter(cut, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else cut
+        )
+    for module in model.modules():
+        changed = False
+        for store in (module._parameters, module._buffers):
+            for key, value in store.items():
+                if value is not None and id(value) in twins:
+                    store[key] = twins[id(value)]  # type: ignore[assignment]
+                    changed = True
+        if changed:
+            _mirror(module)
+    _mirror_parametrised(model, keeps)
+    return model
+
+
+ATTRIBUTES = ("num_features", "num_channels")
+"""Channel counts of norms that hold no tensor: cut as if they were one."""
+
+
+def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[int]]) -> None:
+    owner, _, attribute = name.rpartition(".")
+    modules = dict(model.named_modules())
+    if attribute not in ATTRIBUTES or owner not in modules:
+        raise PlanMismatchError(
+            f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
+        )
+    module: Any = modules[owner]
+    if isinstance(module, nn.GroupNorm) and module.num_groups == module.num_channels:
+        module.num_groups = len(by_dim[0])
+    setattr(module, attribute, len(by_dim[0]))
+
+
+def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Full sizes of what a plan cuts: tensors, and the channel counts of norms without tensors."""
+    known = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
+    modules = dict(model.named_modules())
+    for name in names:
+        owner, _, attribute = name.rpartition(".")
+        if name not in known and attribute in ATTRIBUTES and hasattr(modules.get(owner), attribute):
+            known[name] = (int(getattr(modules[owner], attribute)),)
+    return known
+
+
+def _mirror_parametrised(model: nn.Module, keeps: Keeps) -> None:
+    """Layers whose weight is computed (weight norm and the like) mirror the sizes of what is computed."""
+    for name, module in model.named_modules():
+        if any(key.startswith(f"{name}.parametrizations.") for key in keeps):
+            _mirror(module)
+        elif any(key in (f"{name}.weight_v", f"{name}.weight_orig") for key in keeps):
+            _mirror(module)
+
+
+def _mirror(module: nn.Module) -> None:
+    """Makes the attributes of a module agree with its tensors."""
+    for name, value in _mirrored(module):
+        if getattr(module, name, value) != value:
+            logger.debug("%s.%s: %s -> %s", type(module).__name__, name, getattr(module, name), value)
+            setattr(module, name, value)
+
+
+def _weight(module: nn.Module) -> torch.Tensor | None:
+    for name in ("weight_v", "weight_orig"):  # weight norm and spectral norm by hook
+        if isinstance(module._parameters.get(name), torch.Tensor):
+            return module._parameters[name]
+    with torch.no_grad():
+        weight = getattr(module, "weight", None)
+    return weight if isinstance(weight, torch.Tensor) else None
+
+
+def _mirrored(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Attribute names and the values the module's tensors ask for, by kind of module."""
+    weight = _weight(module)
+    if isinstance(module, _ConvNd) and weight is not None:
+        yield from _conv(module, weight)
+    elif isinstance(module, nn.Linear) and weight is not None:
+        yield from (("out_features", weight.shape[0]), ("in_features", weight.shape[1]))
+    elif isinstance(module, _NormBase):
+        per_channel = [module.weight, module.running_mean]
+        sizes = [int(t.shape[0]) for t in per_channel if isinstance(t, torch.Tensor)]
+        if sizes:
+            yield "num_features", sizes[0]
+    elif isinstance(module, nn.GroupNorm) and weight is not None:
+        if module.num_groups == module.num_channels:
+            yield "num_groups", weight.shape[0]
+        yield "num_channels", weight.shape[0]
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and weight is not None:
+        yield "normalized_shape", tuple(weight.shape)
+    elif isinstance(module, nn.PReLU) and weight is not None:
+        yield "num_parameters", weight.shape[0]
+    elif isinstance(module, nn.Embedding) and weight is not None:
+        yield from (("num_embeddings", weight.shape[0]), ("embedding_dim", weight.shape[1]))
+    elif isinstance(module, nn.Bilinear) and weight is not None:
+        yield from zip(("out_features", "in1_features", "in2_features"), weight.shape, strict=True)
+
+
+def _conv(module: _ConvNd, weight: torch.Tensor) -> Iterator[tuple[str, int]]:
+    """A convolution with one input channel per group is depthwise: its groups shrink with its channels."""
+    depthwise = module.groups > 1 and module.in_channels == module.groups
+    if isinstance(module, _ConvTransposeNd):
+        groups = int(weight.shape[0]) if depthwise else module.groups
+        inputs, outputs = int(weight.shape[0]), int(weight.shape[1]) * groups
+    else:
+        groups = int(weight.shape[0]) * module.groups // module.out_channels if depthwise else module.groups
+        inputs, outputs = int(weight.shape[1]) * groups, int(weight.shape[0])
+    yield from (("groups", groups), ("in_channels", inputs), ("out_channels", outputs))

@@ -1,0 +1,200 @@
+"""Labels: one integer for each index of each dimension of each parameter, and what a run says about them.
+
+While the network runs, rules only *write down* what they learn (these labels are one class, those must stay, these
+pieces must keep equal counts). Classes are worked out once, at the end, on whole arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = npt.NDArray[np.int64]
+"""Labels along one dimension of a tensor, one per index."""
+
+FILLER = 0
+"""Label of constants and zeros: takes part in nothing, agrees with everything."""
+RIGID = 1
+"""Label of an index that no parameter gave birth to (a channel of the network's input): always stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinNote:
+    """Labels that must stay, and why. ``quiet`` notes are true of every network and are not reported."""
+
+    labels: Vector
+    reason: str
+    where: str
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EqualCounts:
+    """Pieces of one dimension that must keep equally many indices."""
+
+    pieces: tuple[Vector, ...]
+    reason: str
+    where: str
+
+
+@dataclass(slots=True)
+class LabelSpace:
+    """The notebook of one or several runs of the same network."""
+
+    size: int = 2
+    left: list[Vector] = field(default_factory=list)
+    right: list[Vector] = field(default_factory=list)
+    pins: list[PinNote] = field(default_factory=list)
+    equal_counts: list[EqualCounts] = field(default_factory=list)
+
+    def new(self, count: int) -> Vector:
+        """Fresh labels for one dimension of one tensor."""
+        self.size += count
+        return np.arange(self.size - count, self.size, dtype=np.int64)
+
+    def unite(self, a: Vector, b: Vector) -> Vector:
+        """Notes that the labels are one class position by position; fillers take the other side's label."""
+        if a is b:
+            return a
+        self.left.append(a)
+        self.right.append(b)
+        if a.min(initial=1) == FILLER:
+            return np.where(a == FILLER, b, a)
+        return a
+
+    def pin(self, labels: Vector | None, reason: str, where: str, *, quiet: bool = False) -> None:
+        """Notes that these labels must stay."""
+        if labels is not None and labels.size:
+            self.pins.append(PinNote(labels, reason, where, quiet))
+
+    def require_equal_counts(self, pieces: Sequence[Vector], reason: str, where: str) -> None:
+        """Notes that every piece must keep as many indices as every other."""
+        if len(pieces) > 1 and any(piece.any() for piece in pieces):
+            self.equal_counts.append(EqualCounts(tuple(pieces), reason, where))
+
+    def resolve(self) -> Classes:
+        """Works out classes, pins and the pieces that remain constraints."""
+        left = np.concatenate([*self.left, np.zeros(0, np.int64)])
+        right = np.concatenate([*self.right, np.zeros(0, np.int64)])
+        both = (left != FILLER) & (right != FILLER)
+        parent = components(np.arange(self.size, dtype=np.int64), left[both], right[both])
+        pinned = np.zeros(self.size, bool)
+        pinned[RIGID] = True
+        for note in self.pins:
+            pinned[note.labels] = True
+        pinned[FILLER] = False
+        return _settle_pieces(parent, pinned, self.equal_counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Class of each label (the smallest label in it), 0 where it must stay, and what must keep equal counts."""
+
+    roots: Vector
+    """Smallest label of the class, before pinning; tells which pin reached which label."""
+    ids: Vector
+    pieces: tuple[tuple[Vector, ...], ...]
+
+
+def components(parent: Vector, a: Vector, b: Vector) -> Vector:
+    """Connected components by hooking larger roots to smaller ones and halving paths, on whole arrays."""
+    while True:
+        root_a, root_b = parent[a], parent[b]
+        apart = root_a != root_b
+        if not apart.any():
+            return parent
+        a, b = a[apart], b[apart]
+        low, high = np.minimum(root_a[apart], root_b[apart]), np.maximum(root_a[apart], root_b[apart])
+        parent = parent.copy()
+        np.minimum.at(parent, high, low)
+        while True:
+            shorter = parent[parent]
+            if np.array_equal(shorter, parent):
+                break
+            parent = shorter
+
+
+def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequence[EqualCounts]) -> Classes:
+    """Turns "equal counts" notes into constraints a selector can meet by ranking inside each piece.
+
+    A note is met for free if every class lies equally often in every piece. It becomes a constraint if every class lies
+    in exactly one piece and no other constraint cuts the same classes differently. Anything else is coupled position
+    by position across the pieces, which is always correct and only costs freedom.
+    """
+    while True:
+        pinned_root = np.zeros_like(pinned)
+        pinned_root[parent[pinned]] = True
+        owner = np.zeros_like(parent)  # constraint number + 1 that ranks this class, else 0
+        constraints: list[tuple[Vector, ...]] = []
+        couple: EqualCounts | None = None
+        for wish in wishes:
+            verdict = _judge([parent[piece] for piece in wish.pieces], pinned_root, owner, constraints)
+            if verdict == "couple":
+                couple = wish
+                break
+        if couple is None:
+            ids = parent.copy()
+            ids[pinned_root[parent]] = 0
+            ids[FILLER] = 0
+            return Classes(parent, ids, tuple(c for c in constraints if c))
+        first, rest = couple.pieces[0], couple.pieces[1:]
+        if any(len(piece) != len(first) for piece in rest):
+            for piece in couple.pieces:
+                pinned[piece[piece != FILLER]] = True
+            continue
+        a = np.concatenate([first] * len(rest))
+        b = np.concatenate(rest)
+        both = (a != FILLER) & (b != FILLER)
+        before = parent
+        parent = components(parent, a[both], b[both])
+        if np.array_equal(before, parent):  # already coupled, and still unequal: nothing may go
+            for piece in couple.pieces:
+                pinned[piece[piece != FILLER]] = True
+
+
+def _judge(
+    pieces: list[Vector], pinned_root: npt.NDArray[np.bool_], owner: Vector, constraints: list[tuple[Vector, ...]]
+) -> str:
+    """Decides what one note means for the classes as they are: ``free``, ``ranked`` (noted down) or ``couple``."""
+    fixed = [int(pinned_root[piece].sum()) for piece in pieces]
+    loose = [np.sort(piece[~pinned_root[piece] & (piece != FILLER)]) for piece in pieces]
+    if not any(piece.size for piece in loose):
+        return "free"
+    if len(set(fixed)) > 1:
+        return "couple"
+    if all(np.array_equal(piece, loose[0]) for piece in loose[1:]):
+        return "free"
+    values, counts = np.unique(np.concatenate(loose), return_counts=True)
+    if counts.max() > 1 or len({piece.size for piece in loose}) > 1:
+        return "couple"
+    owners = np.unique(owner[values])
+    if owners.size == 1 and owners[0] == 0:
+        constraints.append(tuple(loose))
+        owner[values] = len(constraints)
+        return "ranked"
+    if owners.size > 1:
+        return "couple"
+    known = constraints[int(owners[0]) - 1]
+    if sum(piece.size for piece in known) != values.size:
+        return "couple"
+    if _refines(known, loose):
+        return "ranked"
+    if _refines(loose, known):
+        constraints[int(owners[0]) - 1] = tuple(loose)
+        return "ranked"
+    return "couple"
+
+
+def _refines(fine: Sequence[Vector], coarse: Sequence[Vector]) -> bool:
+    """True if every coarse piece is made of equally many whole fine pieces."""
+    if len(fine) % len(coarse):
+        return False
+    where = {int(label): index for index, piece in enumerate(coarse) for label in piece}
+    homes = [{where[int(label)] for label in piece} for piece in fine]
+    if any(len(home) != 1 for home in homes):
+        return False
+    per_piece = np.bincount([home.pop() for home in homes], minlength=len(coarse))
+    return bool((per_piece == per_piece[0]).all())

@@ -1,0 +1,152 @@
+"""One operator of a run, as the rules see it: its arguments by name, the labels that go in, the labels that come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ranp.tracing.labels import RIGID, LabelSpace, Vector
+
+ATTRIBUTE = "_ranp_labels"
+"""Where a tensor of the traced copy carries its labels: ``{dimension: vector}``; a missing dimension is rigid."""
+
+TAINT = "_ranp_taint"
+
+
+def labels_of(tensor: Any) -> dict[int, Vector]:
+    """Labels a tensor carries; empty for anything that is no labelled tensor."""
+    found: dict[int, Vector] = getattr(tensor, ATTRIBUTE, None) or {}
+    return found
+
+
+def put_labels(tensor: torch.Tensor, labels: dict[int, Vector]) -> None:
+    """Lets a tensor carry labels. Dimensions of size one never do: there is nothing to remove."""
+    setattr(tensor, ATTRIBUTE, {d: v for d, v in labels.items() if tensor.shape[d] != 1})
+
+
+def taint(tensor: torch.Tensor, vectors: list[Vector]) -> None:
+    """Marks a tensor whose values number channels: whoever reads it needs those channels to stay."""
+    setattr(tensor, TAINT, vectors)
+
+
+def taint_of(tensor: torch.Tensor) -> list[Vector]:
+    """Labels that must stay if this tensor is read."""
+    found: list[Vector] = getattr(tensor, TAINT, None) or []
+    return found
+
+
+def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors among an operator's arguments, in order, looking into lists."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from flat_tensors(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from flat_tensors(item)
+
+
+class Op:
+    """An operator that has just run: what rules read from and write to."""
+
+    __slots__ = ("arguments", "func", "index", "name", "on_layer", "out", "outermost", "space", "split", "where")
+
+    def __init__(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        space: LabelSpace,
+        where: str,
+        index: int,
+        outermost: bool = False,
+        on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None] | None = None,
+    ) -> None:
+        self.func, self.out, self.space, self.where, self.index = func, out, space, where, index
+        self.name: str = func._schema.name.split("::")[-1]
+        self.outermost = outermost
+        self.on_layer = on_layer
+        self.split = False
+        schema = func._schema.arguments
+        self.arguments: dict[str, Any] = {a.name: a.default_value for a in schema if a.has_default_value()}
+        self.arguments.update({a.name: value for a, value in zip(schema, args, strict=False)})
+        self.arguments.update(kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments.get(name)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor that went in."""
+        return list(flat_tensors(self.arguments))
+
+    @property
+    def in_place(self) -> bool:
+        """True if the operator wrote into its first argument and returned it."""
+        returns = self.func._schema.returns
+        return bool(returns) and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
+
+    def pin(self, labels: Vector | None, reason: str, *, quiet: bool = False) -> None:
+        """Notes that labels must stay because of this operator."""
+        self.space.pin(labels, f"{reason} ({self.name})", self.where, quiet=quiet)
+
+    def pin_tensor(self, tensor: Any, reason: str, dims: Sequence[int] | None = None) -> None:
+        """Notes that all labels of a tensor, or of some of its dimensions, must stay."""
+        for dim, vector in labels_of(tensor).items():
+            if dims is None or dim in dims:
+                self.pin(vector, reason)
+
+    def merge(self, vectors: Sequence[Vector | None], reason: str) -> Vector | None:
+        """Unites aligned dimensions; a rigid one (None) pins the others and makes the result rigid."""
+        present = [v for v in vectors if v is not None]
+        if len(present) < len(vectors):
+            for vector in present:
+                self.pin(vector, reason)
+            return None
+        result = present[0]
+        for vector in present[1:]:
+            result = self.space.unite(result, vector)
+        return result
+
+    def contract(self, a: Vector | None, b: Vector | None, reason: str) -> None:
+        """Two dimensions that are summed over together: united; where one side is rigid or a filler, the other stays."""
+        if a is None or b is None:
+            self.pin(a, reason)
+            self.pin(b, reason)
+            return
+        self.space.unite(a, b)
+        for one, other in ((a, b), (b, a)):
+            if one.min(initial=1) == 0:
+                self.pin(other[(one == 0) & (other != 0)], "a constant meets weights")
+
+    def emit(self, labels: dict[int, Vector | None], out: Any = None) -> None:
+        """Gives the result (or one of several results) its labels."""
+        target = self.out if out is None else out
+        if isinstance(target, torch.Tensor):
+            put_labels(target, {d: v for d, v in labels.items() if v is not None})
+
+    def write(self, destination: torch.Tensor, labels: dict[int, Vector | None]) -> None:
+        """Labels written into existing storage: fillers of the destination take them, in every view of it."""
+        mine = labels_of(destination)
+        for dim in range(destination.dim()):
+            if dim not in labels:  # nothing that varies along this dimension was written
+                continue
+            here, there = mine.get(dim), labels[dim]
+            if here is None:
+                self.pin(there, "written into a tensor of fixed size")
+            elif there is None:
+                self.pin(here, "overwritten by data of fixed size")
+                here[here == 0] = RIGID
+            elif here is not there:
+                self.space.unite(here, there)
+                empty = here == 0
+                here[empty] = there[empty]
+
+    def rigid(self, size: int) -> Vector:
+        """Labels for indices that no parameter gave birth to."""
+        return np.full(size, RIGID, np.int64)

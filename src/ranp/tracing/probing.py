@@ -1,0 +1,118 @@
+"""The probe: cut a copy at random inside its classes, run it, and compare it with the full run operator by operator.
+
+The rules know what operators do, not what Python code around them assumes: a size baked into ``x.view(b, 64, -1)``, a
+loop over channels, a slice by a number. A slim copy that dies, or whose channels are not the full network's channels
+in the same order at some operator, shows where. The same comparison is the certificate of a finished slim network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ranp.tracing.labels import FILLER, RIGID, Classes, Vector
+from ranp.tracing.running import Births, OpRecord
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Misaligned(Exception):
+    """The slim run departed from the full one at an operator."""
+
+    def __init__(self, index: int, detail: str) -> None:
+        super().__init__(detail)
+        self.index = index
+        self.detail = detail
+
+
+def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
+    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
+    rng = np.random.default_rng(seed)
+    ids = np.unique(classes.ids[classes.ids != 0])
+    stays = np.zeros(len(classes.ids), bool)
+    stays[ids] = rng.random(len(ids)) < 0.5
+    for entry in classes.pieces:
+        size = len(entry[0])
+        count = max(1, size // 2)
+        for piece in entry:
+            stays[piece] = False
+            stays[rng.choice(piece, count, replace=False)] = True
+    in_pieces = np.zeros(len(classes.ids), bool)
+    for entry in classes.pieces:
+        in_pieces[np.concatenate(entry)] = True
+    for labels in births.values():
+        mine = classes.ids[labels]
+        loose = np.unique(mine[(mine != 0) & ~in_pieces[mine]])
+        fixed = int((mine == 0).sum()) + int(stays[mine[in_pieces[mine] & (mine != 0)]].sum())
+        missing = min(2 - fixed - int(stays[loose].sum()), int((~stays[loose]).sum()))
+        if missing > 0:
+            stays[rng.choice(loose[~stays[loose]], missing, replace=False)] = True
+    return (classes.ids == 0) | stays[classes.ids]
+
+
+def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, Vector]]:
+    """Indices to keep, tensor by tensor, where something goes."""
+    keeps: dict[str, dict[int, Vector]] = {}
+    for (name, dim), labels in births.items():
+        kept = np.flatnonzero(keep[labels])
+        if len(kept) < len(labels):
+            keeps.setdefault(name, {})[dim] = kept
+    return keeps
+
+
+def restricted(births: Births, keep: Mask) -> dict[tuple[str, int], Vector]:
+    """Labels of the slim network's tensors: those of the full one that stay."""
+    return {key: labels[keep[labels]] for key, labels in births.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Compares a slim run with the full one, operator by operator, while the slim one runs."""
+
+    expected: Sequence[OpRecord]
+    roots: Vector
+    keep: Mask
+
+    def __call__(self, index: int, record: OpRecord) -> None:
+        if index >= len(self.expected):
+            raise Misaligned(index - 1, f"the slim network runs {record.name} where the full one had ended")
+        full = self.expected[index]
+        if full.name != record.name:
+            raise Misaligned(index, f"the slim network runs {record.name} where the full one runs {full.name}")
+        mine = {(i, d): v for i, d, v in record.inputs}
+        for i, d, vector in full.inputs:
+            stays = vector[self.keep[vector]]
+            slim = mine.pop((i, d), None)
+            if slim is None:
+                if len(stays) > 1 and stays.any():
+                    raise Misaligned(index, f"{full.name} in {full.where!r} lost track of its channels")
+                continue
+            if not self._same(stays, slim):
+                raise Misaligned(index, f"{full.name} in {full.where!r} reads other channels than the full network")
+        if any(vector.any() for vector in mine.values()):
+            raise Misaligned(index, f"{full.name} in {full.where!r} reads channels the full network does not")
+
+    def _same(self, full: Vector, slim: Vector) -> bool:
+        full, slim = full[full != FILLER], slim[slim != FILLER]
+        if len(full) != len(slim):
+            return False
+        return bool(((self.roots[full] == self.roots[slim]) | (slim == RIGID)).all())
+
+
+def finished(comparison: Comparison, count: int) -> None:
+    """The slim run must also run as long as the full one."""
+    if count < len(comparison.expected):
+        missing = comparison.expected[count]
+        raise Misaligned(count, f"the slim network ended before {missing.name} in {missing.where!r}")
+
+
+def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:
+    """Labels to pin after a failure at an operator: its own, or of the nearest one before that has some left."""
+    for at in (*range(min(index, len(records) - 1), -1, -1), *range(index, len(records))):
+        vectors = [v for _, _, v in records[at].inputs if is_new(v)]
+        if vectors:
+            return {at: vectors}
+    return {}

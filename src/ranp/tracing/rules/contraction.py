@@ -1,0 +1,158 @@
+"""Sums of products: the input's labels meet the weight's input dimension, the weight's output labels come out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ranp.tracing.labels import Vector
+from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.rules.pointwise import broadcast
+from ranp.tracing.rules.table import rule
+
+FIXED = "weights meet input of fixed size"
+
+
+@rule("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
+def convolution(op: Op) -> None:
+    """Convolutions of 1 to 3 dimensions: plain, grouped, depthwise, transposed."""
+    x, weight, bias = op["input"] if op["input"] is not None else op["self"], op["weight"], op["bias"]
+    groups, transposed = op["groups"], bool(op["transposed"])
+    for dim, vector in labels_of(x).items():
+        if dim >= 2:
+            op.pin(vector, "a convolution runs along channels")
+    for dim, vector in labels_of(weight).items():
+        if dim >= 2:
+            op.pin(vector, "kernel", quiet=True)
+    data, first, second = labels_of(x).get(1), labels_of(weight).get(0), labels_of(weight).get(1)
+    inputs, outputs = (first, second) if transposed else (second, first)
+    if groups == 1:
+        op.contract(data, inputs, FIXED)
+        out = outputs
+    elif x.shape[1] == groups:
+        out = _depthwise(op, data, weight, transposed, groups)
+    else:
+        out = _grouped(op, data, weight, transposed, groups)
+    if bias is not None and op.out.shape[1] != 1:
+        out = op.merge([out, labels_of(bias).get(0)], "a bias of fixed size")
+    op.emit({0: labels_of(x).get(0), 1: out})
+    if op.on_layer is not None:
+        op.on_layer(op, inputs, outputs, out)
+
+
+def _depthwise(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool, groups: int) -> Vector | None:
+    """One input channel per group: its outputs stand or fall with it, and so does the group."""
+    if transposed:  # weight (channels, multiplier, ...): the multiplier is shared by all groups
+        op.pin(labels_of(weight).get(1), "multiplier of a depthwise transposed convolution")
+        rows = op.merge([data, labels_of(weight).get(0)], FIXED)
+        return None if rows is None else np.repeat(rows, weight.shape[1])
+    spread = None if data is None else np.repeat(data, weight.shape[0] // groups)
+    return op.merge([spread, labels_of(weight).get(0)], FIXED)
+
+
+def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool, groups: int) -> Vector | None:
+    """Several channels per group: every group keeps the same positions inside, so that one weight fits them all."""
+    first, second = labels_of(weight).get(0), labels_of(weight).get(1)
+    per_group = None if second is None else np.tile(second, groups)
+    if first is not None:
+        op.space.require_equal_counts(np.split(first, groups), f"groups of a convolution ({groups})", op.where)
+    if transposed:
+        op.contract(data, first, FIXED)
+        return per_group
+    if data is None or per_group is None:
+        op.pin(data, FIXED)
+        op.pin(second, FIXED)
+    else:
+        op.contract(data, per_group, FIXED)
+    return first
+
+
+@rule("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "vdot", "linear", "_addmm_activation")
+def matrix_product(op: Op) -> None:
+    """Matrix products, batched or not, with or without an addend."""
+    name = op.name
+    if name == "linear":
+        _linear(op)
+        return
+    a, b = _operands(op)
+    la, lb = labels_of(a), labels_of(b)
+    inner_a, inner_b = a.dim() - 1, max(b.dim() - 2, 0)
+    op.contract(_inner(a, inner_a), _inner(b, inner_b), FIXED)
+    rank = op.out.dim()
+    labels: dict[int, Vector | None] = {}
+    if b.dim() >= 2:
+        labels[rank - 1] = lb.get(b.dim() - 1)
+    if a.dim() >= 2:
+        labels[rank - (2 if b.dim() >= 2 else 1)] = la.get(a.dim() - 2)
+    if a.dim() == b.dim() == 3 and rank == 3 and op.out.shape[0] != 1:
+        labels[0] = op.merge([la.get(0), lb.get(0)], "meets a batch of fixed size")
+    elif a.dim() == b.dim() == 3:
+        op.pin_tensor(a, "summed over a batch", [0])
+        op.pin_tensor(b, "summed over a batch", [0])
+    addend = op["bias"] if op["bias"] is not None else op["self"] if name.startswith(("add", "badd", "_add")) else None
+    if isinstance(addend, torch.Tensor):
+        for dim, vector in broadcast(op, [addend], tuple(op.out.shape), "an addend of fixed size").items():
+            if op.out.shape[dim] != 1:
+                labels[dim] = op.merge([labels.get(dim), vector], "an addend of fixed size")
+    op.emit(labels)
+    if op.on_layer is not None:
+        op.on_layer(op, lb.get(inner_b), lb.get(b.dim() - 1), labels.get(rank - 1))
+
+
+def _operands(op: Op) -> tuple[torch.Tensor, torch.Tensor]:
+    """The two factors, whatever their names."""
+    for a, b in (("batch1", "batch2"), ("mat1", "mat2"), ("mat", "vec"), ("self", "mat2"), ("self", "vec")):
+        if op[a] is not None and op[b] is not None:
+            return op[a], op[b]
+    return op["self"], op["other"] if op["other"] is not None else op["tensor"]
+
+
+def _inner(tensor: Any, dim: int) -> Vector | None:
+    """Labels of the summed dimension; a single index is nothing to prune on either side."""
+    return np.zeros(0, np.int64) if tensor.shape[dim] == 1 else labels_of(tensor).get(dim)
+
+
+def _linear(op: Op) -> None:
+    x, weight, bias = op["input"], op["weight"], op["bias"]
+    last = x.dim() - 1
+    op.contract(_inner(x, last), _inner(weight, 1), FIXED)
+    out = labels_of(weight).get(0)
+    if bias is not None and weight.shape[0] != 1:
+        out = op.merge([out, labels_of(bias).get(0)], "a bias of fixed size")
+    op.emit({**{d: v for d, v in labels_of(x).items() if d != last}, last: out})
+    if op.on_layer is not None:
+        op.on_layer(op, labels_of(weight).get(1), labels_of(weight).get(0), out)
+
+
+@rule(
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_attention_math",
+    "_scaled_dot_product_attention_math_for_mps",
+    "scaled_dot_product_attention",
+)
+def attention(op: Op) -> None:
+    """Fused attention: queries meet keys along features, values pass; tokens and heads line up."""
+    query, key, value = op["query"], op["key"], op["value"]
+    last = query.dim() - 1
+    op.contract(labels_of(query).get(last), labels_of(key).get(last), "queries and keys of fixed size")
+    for tensor in (query, key, value):
+        op.pin_tensor(tensor, "tokens of an attention", [last - 1])
+    out = op.out if isinstance(op.out, torch.Tensor) else op.out[0]
+    labels: dict[int, Vector | None] = {last: labels_of(value).get(last)}
+    for dim in range(last - 1):
+        if out.shape[dim] != 1:
+            labels[dim] = op.merge([labels_of(t).get(dim) for t in (query, key, value)], "attention of fixed size")
+    op.emit(labels, out)
+
+
+@rule("grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler", "grid_sampler")
+def grid_sample(op: Op) -> None:
+    """Resamples space by a computed grid; channels pass."""
+    op.pin_tensor(op["grid"], "coordinates of a resampling")
+    op.pin_tensor(op["input"], "space of a resampling", range(2, op["input"].dim()))
+    op.emit({d: v for d, v in labels_of(op["input"]).items() if d < 2})

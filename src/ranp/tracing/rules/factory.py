@@ -1,0 +1,41 @@
+"""Tensors made from nothing: fillers everywhere, until something is written into them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ranp.tracing.operation import Op, flat_tensors, labels_of
+from ranp.tracing.rules.table import rule
+
+
+@rule(
+    "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye", "scalar_tensor",
+    "new_zeros", "new_ones", "new_empty", "new_full", "empty_strided", "new_empty_strided", "randperm", "logspace",
+    "empty_permuted", "bartlett_window", "hann_window", "tril_indices", "triu_indices",
+)  # fmt: skip
+def factory(op: Op) -> None:
+    """A new tensor owns writable labels, so that a cost volume filled slice by slice ends with the right ones."""
+    for out in flat_tensors(op.out):
+        op.emit({d: np.zeros(n, np.int64) for d, n in enumerate(out.shape)}, out)
+
+
+@rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
+def like(op: Op) -> None:
+    """A new tensor shaped after another: its dimensions are those of the other one."""
+    source = labels_of(op["self"])
+    op.emit({d: v.copy() for d, v in source.items()})
+
+
+@rule("multinomial", "nonzero", "unique", "_unique2", "unique_dim", "unique_consecutive", "histc", "bincount")
+def counted(op: Op) -> None:
+    """Data decides the shape: nothing that goes in may change."""
+    for tensor in op.tensors:
+        op.pin_tensor(tensor, "data decides the shape of the result")
+
+
+@rule("tril", "triu")
+def triangle(op: Op) -> None:
+    """Masks by position: rows and columns must stay, the rest passes."""
+    x = op["self"]
+    op.pin_tensor(x, "masked by position", [x.dim() - 2, x.dim() - 1])
+    op.emit({d: v for d, v in labels_of(x).items() if d < x.dim() - 2})

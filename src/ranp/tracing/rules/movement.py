@@ -1,0 +1,380 @@
+"""Data movement: the labels are moved as the data is, dimension by dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from ranp.tracing.labels import Vector
+from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.reshaping import reshape_labels
+from ranp.tracing.rules.pointwise import broadcast
+from ranp.tracing.rules.table import rule
+
+PROPORTIONAL = 4
+"""A slice of 1/2, 1/3 or 1/4 of the channels at a multiple of its length is taken for a share, not for a count."""
+
+
+def wrap(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim + rank if dim < 0 else dim
+
+
+@rule("view", "_unsafe_view", "reshape", "_reshape_alias", "_view_copy", "view_copy", "flatten", "unflatten")
+def view(op: Op) -> None:
+    """Splits and merges dimensions; a change of data type alone moves nothing."""
+    x = op["self"]
+    if op.out.shape == x.shape:
+        op.emit(dict(labels_of(x)))
+        return
+    noted = len(op.space.left)
+    moved = reshape_labels(op.space, labels_of(x), tuple(x.shape), tuple(op.out.shape), op.pin, outermost=op.outermost)
+    op.split = len(op.space.left) > noted or op.outermost
+    op.emit(dict(moved))
+
+
+@rule("permute", "permute_copy")
+def permute(op: Op) -> None:
+    """Reorders dimensions."""
+    x = op["self"]
+    mine = labels_of(x)
+    op.emit({new: mine.get(wrap(old, x.dim())) for new, old in enumerate(op["dims"])})
+
+
+@rule("transpose", "t", "swapaxes", "transpose_copy", "t_copy", "mT", "numpy_T")
+def transpose(op: Op) -> None:
+    """Swaps two dimensions."""
+    x = op["self"]
+    a, b = (0, x.dim() - 1) if op["dim0"] is None else (wrap(op["dim0"], x.dim()), wrap(op["dim1"], x.dim()))
+    swap = {a: b, b: a}
+    op.emit({swap.get(d, d): v for d, v in labels_of(x).items()})
+
+
+@rule("unsqueeze", "unsqueeze_copy")
+def unsqueeze(op: Op) -> None:
+    """Inserts a dimension of size one."""
+    x = op["self"]
+    at = wrap(op["dim"], x.dim() + 1)
+    op.emit({d + (d >= at): v for d, v in labels_of(x).items()})
+
+
+@rule("squeeze", "squeeze_copy")
+def squeeze(op: Op) -> None:
+    """Drops dimensions of size one: all, or those named."""
+    x = op["self"]
+    named = op["dim"]
+    dims = range(x.dim()) if named is None else [named] if isinstance(named, int) else named
+    gone = {wrap(d, x.dim()) for d in dims if x.shape[d] == 1}
+    kept = [d for d in range(x.dim()) if d not in gone]
+    op.emit({new: labels_of(x).get(old) for new, old in enumerate(kept)})
+
+
+@rule("expand", "broadcast_to", "expand_copy")
+def expand(op: Op) -> None:
+    """Repeats size-one dimensions; the copies are fillers, since they hold the same value wherever they end."""
+    x = op["self"]
+    shift = op.out.dim() - x.dim()
+    labels: dict[int, Vector | None] = {d + shift: v for d, v in labels_of(x).items()}
+    for dim, size in enumerate(op.out.shape):
+        if size > 1 and (dim < shift or x.shape[dim - shift] == 1):
+            labels[dim] = np.zeros(size, np.int64)
+    op.emit(labels)
+
+
+@rule("repeat", "tile")
+def repeat(op: Op) -> None:
+    """Repeats whole dimensions, labels with them."""
+    x = op["self"]
+    times = list(op["repeats"] if op["repeats"] is not None else op["dims"])
+    times = [1] * (op.out.dim() - len(times)) + times
+    shift = op.out.dim() - x.dim()
+    mine = labels_of(x)
+    labels: dict[int, Vector | None] = {}
+    for dim, count in enumerate(times):
+        if dim < shift or x.shape[dim - shift] == 1:
+            labels[dim] = np.zeros(count, np.int64)
+        elif (vector := mine.get(dim - shift)) is not None:
+            labels[dim] = np.tile(vector, count)
+    op.emit(labels)
+
+
+@rule("flip")
+def flip(op: Op) -> None:
+    """Reverses dimensions."""
+    x = op["self"]
+    dims = {wrap(d, x.dim()) for d in op["dims"]}
+    op.emit({d: v[::-1].copy() if d in dims else v for d, v in labels_of(x).items()})
+
+
+@rule("roll")
+def roll(op: Op) -> None:
+    """Rotates dimensions: along channels the shift is a number in the code, so they must stay."""
+    x = op["self"]
+    dims = [wrap(d, x.dim()) for d in op["dims"]] or list(range(x.dim()))
+    op.pin_tensor(x, "channels are rotated by a fixed count", dims)
+    op.emit({d: v for d, v in labels_of(x).items() if d not in dims})
+
+
+def keep_others(op: Op, x: torch.Tensor, dim: int) -> dict[int, Vector | None]:
+    """Labels of every dimension but one."""
+    return {d: v for d, v in labels_of(x).items() if d != dim}
+
+
+def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) -> None:
+    """Notes what a contiguous slice along channels asks of the slim network.
+
+    Python code slices either by a share of the channels (``x[:, : c // 2]``) or by a count (``x[:, :3]``). A share
+    asks for equal counts in every piece; a count asks for the channels before it to stay. The probe after the run finds
+    out if the guess was wrong.
+    """
+    size, length = len(vector), stop - start
+    if not vector.any() or length == size or length == 0:
+        return
+    for share in (length, start, size - stop):
+        if share and size % share == 0 and size // share <= PROPORTIONAL and start % share == 0 and stop % share == 0:
+            op.space.require_equal_counts(np.split(vector, size // share), f"sliced into shares ({op.name})", op.where)
+            return
+    op.pin(vector[start:] if from_end else vector[:stop if stop < size else start], "sliced at a fixed channel")
+
+
+@rule("slice", "narrow", "slice_copy")
+def slice_(op: Op) -> None:
+    """Takes a range of one dimension; the labels taken are a view, so that later writes reach the original."""
+    x = op["self"]
+    dim = wrap(op["dim"] or 0, x.dim())
+    size = x.shape[dim]
+    if op.name == "narrow":
+        start, stop, step = op["start"], op["start"] + op["length"], 1
+    else:
+        start, stop, step = op["start"] or 0, size if op["end"] is None else op["end"], op["step"] or 1
+    from_end = start < 0
+    start, stop = (min(max(v + size if v < 0 else v, 0), size) for v in (start, stop))
+    labels = keep_others(op, x, dim)
+    vector = labels_of(x).get(dim)
+    if vector is not None:
+        if step == 1:
+            note_slice(op, vector, start, stop, from_end)
+        elif vector.any():
+            op.pin(vector, "sliced with a step")
+        labels[dim] = vector[start:stop:step]
+    op.emit(labels)
+
+
+@rule("select", "select_copy")
+def select(op: Op) -> None:
+    """Takes one index of one dimension and drops the dimension."""
+    x = op["self"]
+    dim, index = wrap(op["dim"], x.dim()), op["index"]
+    vector = labels_of(x).get(dim)
+    if vector is not None and vector.any():
+        op.pin(vector[index:] if index < 0 else vector[: index + 1], "one channel is taken by its number")
+    op.emit({d - (d > dim): v for d, v in labels_of(x).items() if d != dim})
+
+
+@rule("split", "split_with_sizes", "chunk", "split_copy", "split_with_sizes_copy", "unsafe_split", "unsafe_chunk")
+def split(op: Op) -> None:
+    """Cuts one dimension into pieces; equal pieces must keep equal counts, unequal ones are numbers in the code."""
+    x = op["self"]
+    dim = wrap(op["dim"] or 0, x.dim())
+    vector = labels_of(x).get(dim)
+    sizes = [piece.shape[dim] for piece in op.out]
+    if vector is not None and vector.any() and len(sizes) > 1:
+        if len(set(sizes)) == 1:
+            op.space.require_equal_counts(np.split(vector, len(sizes)), f"split into equal pieces ({op.name})", op.where)
+        else:
+            op.pin(vector, "split into unequal pieces")
+    start = 0
+    for piece, size in zip(op.out, sizes, strict=True):
+        labels = keep_others(op, x, dim)
+        if vector is not None:
+            labels[dim] = vector[start : start + size]
+        op.emit(labels, piece)
+        start += size
+
+
+@rule("unbind", "unbind_copy")
+def unbind(op: Op) -> None:
+    """Takes a dimension apart; along channels the code counts them, so they must stay."""
+    x = op["self"]
+    dim = wrap(op["dim"] or 0, x.dim())
+    op.pin_tensor(x, "channels are taken apart one by one", [dim])
+    for piece in op.out:
+        op.emit({d - (d > dim): v for d, v in labels_of(x).items() if d != dim}, piece)
+
+
+@rule("cat", "concatenate", "concat")
+def cat(op: Op) -> None:
+    """Joins along one dimension, lines up along the others."""
+    tensors = [t for t in op["tensors"] if t.dim() > 1 or t.numel()]
+    rank = op.out.dim()
+    dim = wrap(op["dim"] or 0, rank)
+    labels = _aligned(op, tensors, rank, [dim])
+    parts = [labels_of(t).get(dim) if t.shape[dim] != 1 else None for t in tensors]
+    if any(part is not None for part in parts):
+        labels[dim] = np.concatenate(
+            [op.rigid(t.shape[dim]) if part is None else part for t, part in zip(tensors, parts, strict=True)]
+        )
+    op.emit(labels)
+
+
+@rule("stack")
+def stack(op: Op) -> None:
+    """Lines tensors up along a new dimension."""
+    tensors = op["tensors"]
+    dim = wrap(op["dim"] or 0, op.out.dim())
+    labels = _aligned(op, tensors, tensors[0].dim(), [])
+    op.emit({d + (d >= dim): v for d, v in labels.items()})
+
+
+def _aligned(op: Op, tensors: list[torch.Tensor], rank: int, skip: list[int]) -> dict[int, Vector | None]:
+    return {
+        d: op.merge([labels_of(t).get(d) for t in tensors], "joined with a tensor of fixed size")
+        for d in range(rank)
+        if d not in skip and tensors[0].shape[d] != 1
+    }
+
+
+@rule("constant_pad_nd")
+def constant_pad(op: Op) -> None:
+    """Pads with constants; along channels the padding is filler (the zero-padded shortcut)."""
+    x, pad = op["self"], list(op["pad"])
+    labels: dict[int, Vector | None] = dict(labels_of(x))
+    for i in range(len(pad) // 2):
+        dim = x.dim() - 1 - i
+        before, after = pad[2 * i], pad[2 * i + 1]
+        vector = labels.get(dim)
+        if vector is None or (before == 0 and after == 0):
+            continue
+        if before < 0 or after < 0:
+            op.pin(vector, "channels are cropped by a fixed count")
+            labels[dim] = None
+        else:
+            labels[dim] = np.concatenate([np.zeros(before, np.int64), vector, np.zeros(after, np.int64)])
+    op.emit(labels)
+
+
+def _by_values(index: Any) -> Vector | None:
+    """Positions an index tensor asks for, where its values can be read."""
+    if not isinstance(index, torch.Tensor) or index.device.type == "meta" or index.dtype in (torch.bool, torch.uint8):
+        return None
+    return index.detach().cpu().numpy().astype(np.int64)
+
+
+def pick(op: Op, vector: Vector, index: Any) -> Vector | None:
+    """Labels at the positions of a one-dimensional index; channels addressed by number must all stay.
+
+    A constant index (a fixed permutation of channels) names channels by number, so it cannot follow a cut.
+    """
+    positions = _by_values(index)
+    if vector.any():
+        op.pin(vector, "channels are taken by an index")
+    return None if positions is None or positions.ndim != 1 else vector[positions]
+
+
+@rule("index_select")
+def index_select(op: Op) -> None:
+    """Gathers along one dimension by an index tensor."""
+    x = op["self"]
+    dim = wrap(op["dim"], x.dim())
+    labels = keep_others(op, x, dim)
+    if (vector := labels_of(x).get(dim)) is not None:
+        labels[dim] = pick(op, vector, op["index"])
+    op.emit(labels)
+
+
+@rule("index", "_unsafe_index")
+def index(op: Op) -> None:
+    """Advanced indexing: dimensions that are not indexed keep their labels."""
+    x, indices = op["self"], list(op["indices"])
+    indexed = [d for d, i in enumerate(indices) if i is not None]
+    masks = any(indices[d].dtype in (torch.bool, torch.uint8) for d in indexed)
+    contiguous = indexed == list(range(indexed[0], indexed[-1] + 1)) if indexed else True
+    if masks or not contiguous:
+        op.pin_tensor(x, "indexed by data")
+        return
+    op.pin_tensor(x, "channels are taken by an index", indexed)
+    rank = max(indices[d].dim() for d in indexed) if indexed else 0
+    labels: dict[int, Vector | None] = {}
+    for dim, vector in labels_of(x).items():
+        if dim not in indexed:
+            labels[dim if dim < indexed[0] else dim - len(indexed) + rank] = vector
+    op.emit(labels)
+
+
+@rule("index_put", "_index_put_impl", "_unsafe_index_put")
+def index_put(op: Op) -> None:
+    """Writes at an index; along channels by number, elsewhere the written labels line up."""
+    x, values, indices = op["self"], op["values"], list(op["indices"])
+    indexed = [d for d, i in enumerate(indices) if i is not None]
+    op.pin_tensor(x, "channels are written by an index", indexed)
+    op.pin_tensor(values, "channels are written by an index")
+    free = [d for d in range(x.dim()) if d not in indexed]
+    for dim in free:
+        op.pin(labels_of(x).get(dim), "written by an index")
+    if not op.in_place:
+        op.emit({d: v for d, v in labels_of(x).items() if d in free})
+
+
+@rule("slice_scatter", "select_scatter")
+def scatter_part(op: Op) -> None:
+    """Writes a tensor into a copy of another: not understood along channels, aligned elsewhere."""
+    x, src = op["self"], op["src"]
+    dim = wrap(op["dim"] or 0, x.dim())
+    op.pin_tensor(x, "channels are overwritten by number", [dim])
+    labels = keep_others(op, x, dim)
+    source = dict(labels_of(src))
+    if op.name.startswith("select"):
+        source = {d + (d >= dim): v for d, v in source.items()}
+    op.pin(source.pop(dim, None), "channels are overwritten by number")
+    for d in range(x.dim()):
+        if d != dim and x.shape[d] != 1:
+            labels[d] = op.merge([labels.get(d), source.get(d)], "meets a tensor of fixed size")
+    op.emit(labels)
+
+
+@rule("gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "take_along_dim")
+def gather(op: Op) -> None:
+    """Data decides what goes where along one dimension: channels there must stay, others line up."""
+    x = op["self"]
+    dim = wrap(op["dim"], x.dim())
+    others = [t for t in op.tensors if t.is_floating_point()]
+    for tensor in others:
+        op.pin_tensor(tensor, "channels are addressed by data", [dim])
+    shape = tuple(op.out.shape)
+    same = [t for t in others if t.dim() == len(shape)]
+    labels = broadcast(op, same, shape, "meets a tensor of fixed size")
+    op.emit({d: v for d, v in labels.items() if d != dim})
+
+
+@rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
+def shuffle(op: Op) -> None:
+    """Fused shuffles, written as the view, permutation and view that they are."""
+    x = op["self"]
+    vector = labels_of(x).get(x.dim() - 3 if "pixel" in op.name else 1)
+    if vector is None:
+        op.emit(keep_others(op, x, -1) if "channel" in op.name else {})
+        return
+    channel = x.dim() - 3 if "pixel" in op.name else 1
+    labels = {d: v for d, v in labels_of(x).items() if d < channel}
+    if op.name == "pixel_shuffle":
+        factor = op["upscale_factor"] ** 2
+        labels[channel] = _united_rows(op, vector.reshape(-1, factor))
+    elif op.name == "pixel_unshuffle":
+        labels[channel] = np.repeat(vector, op["downscale_factor"] ** 2)
+    else:
+        groups = op["groups"]
+        labels[channel] = np.repeat(_united_rows(op, vector.reshape(groups, -1).T), groups)
+        labels.update({d: v for d, v in labels_of(x).items() if d > channel})
+    op.emit(dict(labels))
+
+
+def _united_rows(op: Op, grid: Vector) -> Vector:
+    """Unites each row of a table of labels; returns one label for each row."""
+    head = np.ascontiguousarray(grid[:, 0])
+    op.space.unite(np.repeat(head, grid.shape[1] - 1), grid[:, 1:].reshape(-1))
+    return head
+
+

@@ -1,0 +1,80 @@
+"""Norms: channels are united with the norm's own parameters and statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ranp.tracing.labels import Vector
+from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.rules.table import rule
+
+FIXED = "a norm of fixed size"
+
+
+def _joined(op: Op, data: Vector | None, names: tuple[str, ...]) -> Vector | None:
+    """Unites channels with every per-channel tensor of the norm that is present."""
+    parts: list[Vector | None] = [data]
+    for name in names:
+        tensor = op[name]
+        if isinstance(tensor, torch.Tensor) and tensor.numel() > 1:
+            parts.append(labels_of(tensor).get(0))
+    return op.merge(parts, FIXED)
+
+
+@rule(
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update",
+    "_batch_norm_no_update",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "batch_norm",
+)
+def batch_norm(op: Op) -> None:
+    """Batch norm, and instance norm, which arrives as a batch norm over sample-channel pairs."""
+    x = op["input"]
+    labels: dict[int, Vector | None] = dict(labels_of(x))
+    if x.shape[1] != 1:
+        labels[1] = _joined(op, labels_of(x).get(1), ("weight", "bias", "running_mean", "running_var"))
+    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+
+
+@rule("native_group_norm", "group_norm")
+def group_norm(op: Op) -> None:
+    """Group norm: groups must keep equal counts, unless each is a single channel."""
+    x, groups = op["input"], op["group"] or op["num_groups"]
+    labels: dict[int, Vector | None] = dict(labels_of(x))
+    if x.shape[1] != 1:
+        vector = labels[1] = _joined(op, labels_of(x).get(1), ("weight", "bias"))
+        if vector is not None and 1 < groups < x.shape[1]:
+            op.space.require_equal_counts(np.split(vector, groups), f"groups of a norm ({groups})", op.where)
+    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+
+
+@rule("native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm")
+def layer_norm(op: Op) -> None:
+    """Layer norm over the last dimensions."""
+    x, shape = op["input"], op["normalized_shape"]
+    labels: dict[int, Vector | None] = dict(labels_of(x))
+    for i in range(len(shape)):
+        dim = x.dim() - len(shape) + i
+        if x.shape[dim] == 1:
+            continue
+        parts: list[Vector | None] = [labels_of(x).get(dim)]
+        for name in ("weight", "bias"):
+            if isinstance(op[name], torch.Tensor):
+                parts.append(labels_of(op[name]).get(i))
+        labels[dim] = op.merge(parts, FIXED)
+    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+
+
+@rule("_weight_norm_interface", "_weight_norm")
+def weight_norm(op: Op) -> None:
+    """Weight norm: direction and length of a weight share its output channels."""
+    v, g, dim = op["v"], op["g"], op["dim"] or 0
+    labels: dict[int, Vector | None] = dict(labels_of(v))
+    if g.shape[dim] != 1:
+        labels[dim] = op.merge([labels.get(dim), labels_of(g).get(dim)], FIXED)
+    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)

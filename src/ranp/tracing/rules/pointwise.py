@@ -1,0 +1,87 @@
+"""Element by element: dimensions that line up are one class, position by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ranp.tracing.labels import Vector
+from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.rules.table import rule
+
+
+def broadcast(op: Op, tensors: Sequence[torch.Tensor], shape: Sequence[int], reason: str) -> dict[int, Vector | None]:
+    """Labels of an element-wise result: operands align from the right; an operand of size one takes no part."""
+    result: dict[int, Vector | None] = {}
+    for dim, size in enumerate(shape):
+        if size == 1:
+            continue
+        back = len(shape) - dim
+        aligned = [
+            labels_of(t).get(t.dim() - back) for t in tensors if t.dim() >= back and t.shape[t.dim() - back] == size
+        ]
+        if aligned:
+            merged = op.merge(aligned, reason)
+            result[dim] = merged.copy() if merged is not None and len(aligned) == 1 and not merged.all() else merged
+    return result
+
+
+@rule(
+    "pointwise",
+    "where",
+    "masked_fill",
+    "hardswish",
+    "rsub",
+    "floor_divide",
+    "log_sigmoid_forward",
+    "rrelu_with_noise",
+    "rrelu_with_noise_functional",
+    "_prelu_kernel",
+    "native_dropout",
+    "bernoulli",
+    "addcmul",
+    "addcdiv",
+    "dropout",
+    "fill",
+    "zero",
+    "normal",
+    "uniform",
+    "exponential",
+    "random",
+    "clone",
+    "_to_copy",
+    "contiguous",
+    "lift_fresh",
+    "polar",
+    "convert_element_type",
+    "_fused_dropout",
+)
+def pointwise(op: Op) -> None:
+    """Every element of the result depends on the elements at the same place."""
+    outputs: list[Any] = [op.out] if isinstance(op.out, torch.Tensor) else list(op.out)
+    first = outputs[0]
+    if op.in_place:
+        others = [t for t in op.tensors if t is not first]
+        op.write(first, broadcast(op, others, tuple(first.shape), "meets a tensor of fixed size"))
+        return
+    labels = broadcast(op, op.tensors, tuple(first.shape), "meets a tensor of fixed size")
+    for out in outputs:
+        if isinstance(out, torch.Tensor) and out.shape == first.shape:
+            op.emit(dict(labels), out)
+
+
+@rule("alias", "detach", "lift", "_conj", "conj", "positive")
+def alias(op: Op) -> None:
+    """The same storage under another name: shares its labels, so that writes are seen on both sides."""
+    op.emit(dict(labels_of(op.tensors[0])))
+
+
+@rule("copy")
+def copy(op: Op) -> None:
+    """Writes one tensor into another; where fillers were, the source's labels are now."""
+    destination, source = op["self"], op["src"]
+    op.write(destination, broadcast(op, [source], tuple(destination.shape), "copied into a tensor of fixed size"))
+    if not op.in_place:
+        op.emit(dict(labels_of(destination)))

@@ -1,0 +1,91 @@
+"""Reductions: a dimension disappears, or mixes. What the slim network reduces over is what it kept."""
+
+from __future__ import annotations
+
+from ranp.tracing.labels import Vector
+from ranp.tracing.operation import Op, flat_tensors, labels_of, taint
+from ranp.tracing.rules.movement import wrap
+from ranp.tracing.rules.table import rule
+
+PLAIN = (
+    "sum mean var std amax amin prod norm linalg_vector_norm logsumexp any all nansum var_mean std_mean count_nonzero "
+    "nanmean aminmax"
+).split()
+
+
+def reduced_dims(op: Op, rank: int) -> set[int]:
+    """Dimensions an operator reduces over; all of them if it names none."""
+    dims = op["dim"] if op["dim"] is not None else op["dims"]
+    if dims is None or (isinstance(dims, list | tuple) and not dims):
+        return set(range(rank))
+    return {wrap(d, rank) for d in ([dims] if isinstance(dims, int) else dims)}
+
+
+def remaining(op: Op) -> dict[int, Vector | None]:
+    """Labels of the dimensions that stay, at their new places."""
+    x = op["self"] if op["self"] is not None else op["input"]
+    gone = reduced_dims(op, x.dim())
+    if op["keepdim"]:
+        return {d: v for d, v in labels_of(x).items() if d not in gone}
+    kept = [d for d in range(x.dim()) if d not in gone]
+    return {new: labels_of(x).get(old) for new, old in enumerate(kept)}
+
+
+@rule(*PLAIN)
+def reduce(op: Op) -> None:
+    """Sums, means and the like: right for whatever channels there are."""
+    labels = remaining(op)
+    for out in flat_tensors(op.out):
+        op.emit(dict(labels), out)
+
+
+@rule("max", "min", "median", "nanmedian", "mode")
+def extreme(op: Op) -> None:
+    """Extremes with their positions: the value follows the channels there are, the position is a channel's number."""
+    x = op["self"]
+    gone = reduced_dims(op, x.dim())
+    labels = remaining(op)
+    results = list(flat_tensors(op.out))
+    op.emit(dict(labels), results[0])
+    for positions in results[1:]:
+        op.emit(dict(labels), positions)
+        taint(positions, [v for d, v in labels_of(x).items() if d in gone])
+
+
+@rule("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
+def softmax(op: Op) -> None:
+    """Softmax: shares among whatever channels there are."""
+    op.emit(dict(labels_of(op["self"])))
+
+
+@rule("argmax", "argmin")
+def position(op: Op) -> None:
+    """The result is a channel's number: channels along that dimension must stay."""
+    x = op["self"]
+    op.pin_tensor(x, "channels are told by their number", sorted(reduced_dims(op, x.dim())))
+    op.emit(remaining(op))
+
+
+@rule("sort", "topk", "kthvalue", "cumsum", "cumprod", "cummax", "cummin", "logcumsumexp", "argsort", "msort")
+def ordered(op: Op) -> None:
+    """Order along a dimension is data, not channels: they must stay there."""
+    x = op["self"]
+    dim = wrap(op["dim"] if op["dim"] is not None else -1, x.dim())
+    op.pin_tensor(x, "channels are put in an order", [dim])
+    labels = {d: v for d, v in labels_of(x).items() if d != dim}
+    for out in flat_tensors(op.out):
+        if out.dim() == x.dim():
+            op.emit(dict(labels), out)
+
+
+@rule("glu")
+def glu(op: Op) -> None:
+    """The first half gated by the second: both keep the same positions."""
+    x = op["self"]
+    dim = wrap(op["dim"] if op["dim"] is not None else -1, x.dim())
+    labels: dict[int, Vector | None] = dict(labels_of(x))
+    vector = labels.get(dim)
+    if vector is not None:
+        half = len(vector) // 2
+        labels[dim] = op.space.unite(vector[:half], vector[half:])
+    op.emit(labels)

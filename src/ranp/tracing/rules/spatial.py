@@ -1,0 +1,41 @@
+"""Pooling, interpolation, spatial padding: samples and channels pass, space is rigid."""
+
+from __future__ import annotations
+
+from ranp.tracing.operation import Op, flat_tensors, labels_of
+from ranp.tracing.rules.table import rule
+
+_POOLS = [
+    name.format(n)
+    for n in (1, 2, 3)
+    for name in (
+        "avg_pool{}d",
+        "max_pool{}d",
+        "max_pool{}d_with_indices",
+        "adaptive_avg_pool{}d",
+        "_adaptive_avg_pool{}d",
+        "adaptive_max_pool{}d",
+        "fractional_max_pool{}d",
+        "max_unpool{}d",
+        "reflection_pad{}d",
+        "replication_pad{}d",
+        "upsample_nearest{}d",
+        "_upsample_nearest_exact{}d",
+    )
+]
+_UPSAMPLES = ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+_UPSAMPLES += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
+
+RANK = {"1d": 1, "2d": 2, "3d": 3}
+
+
+@rule(*_POOLS, *_UPSAMPLES, "lp_pool2d", "mkldnn_max_pool2d", "mkldnn_max_pool3d")
+def spatial(op: Op) -> None:
+    """Acts on the last one to three dimensions alone."""
+    x = op["self"] if op["self"] is not None else op["input"]
+    digits = next(n for key, n in RANK.items() if key in op.name)
+    space = range(x.dim() - digits, x.dim())
+    op.pin_tensor(x, "space is resampled along channels", space)
+    labels = {d: v for d, v in labels_of(x).items() if d not in space}
+    for out in flat_tensors(op.out):
+        op.emit(dict(labels), out)

@@ -1,0 +1,42 @@
+"""The table itself: rules register under operator names without namespace, overload or trailing underscore."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ranp.tracing.operation import Op
+
+Rule = Callable[[Op], None]
+
+_TABLE: dict[str, Rule] = {}
+
+IGNORED = frozenset(
+    "_assert_async _assert_scalar _local_scalar_dense is_same_size sym_size sym_stride sym_numel equal allclose "
+    "_assert_tensor_metadata is_nonzero item size numel set_data requires_grad_ record_stream resize_".split()
+)
+"""Operators that carry no channels onward; what they read keeps its labels."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers one rule under the names of the operators it describes."""
+
+    def register(function: Rule) -> Rule:
+        for name in names:
+            _TABLE[name] = function
+        return function
+
+    return register
+
+
+def find(func: Any) -> Rule | None:
+    """The rule of an operator: by name, by the name of its out-of-place form, or the pointwise one by tag."""
+    if func.namespace not in ("aten", "prims"):
+        return None
+    name = func._schema.name.split("::")[-1]
+    found = _TABLE.get(name) or _TABLE.get(name.rstrip("_"))
+    if found is None and torch.Tag.pointwise in func.tags:
+        found = _TABLE["pointwise"]
+    return found

@@ -1,0 +1,214 @@
+"""Running a copy of the network with labels on its tensors: the one pass that sees everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ranp.tracing import rules
+from ranp.tracing.labels import FILLER, LabelSpace, Vector
+from ranp.tracing.operation import Op, flat_tensors, labels_of, put_labels, taint_of
+from ranp.tracing.recording import ModuleStack
+from ranp.tracing.stage import call, execute, is_floating, named_tensors, tensors_in, untouched_rng
+
+NAME = "_ranp_name"
+PRODUCER = "_ranp_producer"
+
+Births = Mapping[tuple[str, int], Vector]
+"""``(tensor name, dimension) -> labels`` of every parameter and buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """What one operator took in: enough to name it, to pin it, and to compare it with the slim network's."""
+
+    name: str
+    where: str
+    inputs: tuple[tuple[int, int, Vector], ...]
+    """Number of the tensor among the arguments, dimension, labels."""
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What runs leave behind besides labels, operator by operator."""
+
+    records: list[OpRecord] = field(default_factory=list)
+    in_flight: bool = False
+    """True while an operator runs: tells a death inside an operator from one in Python code between two."""
+    splits: set[int] = field(default_factory=set)
+    """Views that split labelled channels over several dimensions."""
+    unknown: dict[str, None] = field(default_factory=dict)
+    touched: set[str] = field(default_factory=set)
+    """Parameters and buffers that some operator read."""
+    consumers: dict[str, set[str]] = field(default_factory=dict)
+    """Layer -> modules that consume its output (empty string: code outside of a norm)."""
+    functional: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Weights used by function call -> (output dimension, input dimension)."""
+    outputs: dict[str, Vector] = field(default_factory=dict)
+    """Layer module -> labels of its output channels, for layers whose weight is computed."""
+
+
+def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None) -> dict[tuple[str, int], Vector]:
+    """Labels every dimension (size > 1) of every floating-point parameter and buffer of a copy.
+
+    With ``births`` the labels of an earlier run of the same network are used again.
+    """
+    given: dict[tuple[str, int], Vector] = {}
+    for name, tensor in named_tensors(model):
+        if not is_floating(tensor):
+            continue
+        labels: dict[int, Vector] = {}
+        for dim, size in enumerate(tensor.shape):
+            if size > 1:
+                known = None if births is None else births.get((name, dim))
+                labels[dim] = given[name, dim] = space.new(size) if known is None else known
+        put_labels(tensor, labels)
+        setattr(tensor, NAME, name)
+    return given
+
+
+class LabelMode(TorchDispatchMode):  # type: ignore[misc]
+    """Runs every operator, then moves the labels by its rule."""
+
+    def __init__(
+        self,
+        space: LabelSpace,
+        ledger: Ledger,
+        births: Births,
+        stack: ModuleStack,
+        layers: Collection[str],
+        *,
+        outermost: frozenset[int] = frozenset(),
+        before: Callable[[int, OpRecord], None] | None = None,
+        run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
+        after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
+        self.outermost, self.before, self.run, self.after = outermost, before, run, after
+        self.unread: dict[int, list[torch.Tensor]] = {}
+        starts = sorted((int(labels[0]), key) for key, labels in births.items())
+        self.starts = np.array([start for start, _ in starts], np.int64)
+        self.keys = [key for _, key in starts]
+        self.births = births
+
+    def birthplace(self, vector: Vector | None) -> tuple[str, int] | None:
+        """The one (tensor, dimension) whose labels these are, in their order; None for anything else."""
+        if vector is None or not vector.size or vector[0] < 2 or not len(self.starts):
+            return None
+        at = int(np.searchsorted(self.starts, vector[0], side="right")) - 1
+        key = self.keys[at]
+        return key if np.array_equal(vector, self.births[key]) else None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        where = self.stack.current
+        ins = list(flat_tensors((args, kwargs)))
+        # labels with fillers may still be written to: the record keeps them as they are now
+        inputs = tuple(
+            (i, d, v if v.all() else v.copy()) for i, t in enumerate(ins) for d, v in labels_of(t).items()
+        )
+        name = func._schema.name.split("::")[-1]
+        record = OpRecord(name, where, inputs)
+        index = len(self.ledger.records)
+        if self.before is not None:
+            self.before(index, record)
+        self.ledger.records.append(record)
+        self.ledger.in_flight = True
+        out = self.run(func, args, kwargs)
+        self.ledger.in_flight = False
+        if self.after is not None:
+            self.after(func, args, kwargs, out, where)
+        self._consume(ins, where)
+        op = Op(func, args, kwargs, out, self.space, where, index, index in self.outermost, self._on_layer)
+        found = rules.find(func)
+        if found is not None:
+            found(op)
+            self._remember_unread(op)
+            if op.split:
+                self.ledger.splits.add(index)
+        elif name not in rules.IGNORED:
+            self._unknown(op, func)
+        return out
+
+    def _consume(self, ins: list[torch.Tensor], where: str) -> None:
+        for tensor in ins:
+            for sibling in self.unread.pop(id(tensor), ()):
+                self.unread.pop(id(sibling), None)
+            for vector in taint_of(tensor):
+                self.space.pin(vector, "channels are told by their number", where)
+            layer = getattr(tensor, PRODUCER, None)
+            if layer is not None:
+                self.ledger.consumers.setdefault(layer, set()).add(where)
+            name = getattr(tensor, NAME, None)
+            if name is not None:
+                self.ledger.touched.add(name)
+
+    def _remember_unread(self, op: Op) -> None:
+        """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
+
+        A view that was written to is read through its base.
+        """
+        if op.in_place and op["self"] is not None and op["self"]._is_view():
+            return
+        results = [t for t in flat_tensors(op.out) if is_floating(t) and any(v.any() for v in labels_of(t).values())]
+        for tensor in results:
+            self.unread[id(tensor)] = results
+
+    def _unknown(self, op: Op, func: Any) -> None:
+        labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
+        for tensor in labelled:
+            for vector in labels_of(tensor).values():
+                self.space.pin(vector, f"operator {func} has no rule", op.where)
+        if labelled:
+            self.ledger.unknown[f"{func} in {op.where or 'the network'}"] = None
+        for out in flat_tensors(op.out):
+            put_labels(out, {})
+
+    def _on_layer(self, op: Op, inputs: Vector | None, outputs: Vector | None, result: Vector | None) -> None:
+        """Called by contractions: tells which layer ran, and finds weights used by function call."""
+        if op.where in self.layers:
+            if result is not None:
+                self.ledger.outputs.setdefault(op.where, result)
+            setattr(op.out, PRODUCER, op.where)
+            return
+        home, source = self.birthplace(outputs), self.birthplace(inputs)
+        if home is not None and (source is None or source[0] == home[0]):
+            in_dim = source[1] if source is not None else 1 - home[1]
+            self.ledger.functional.setdefault(home[0], (home[1], in_dim))
+
+
+def run_labelled(
+    model: nn.Module,
+    inputs: Any,
+    space: LabelSpace,
+    ledger: Ledger,
+    births: Births,
+    layers: Collection[str],
+    *,
+    train: bool,
+    **options: Any,
+) -> Any:
+    """Runs a copy once with labels; pins what the outputs carry and what was made but never read."""
+    model.train(train)
+    with untouched_rng(), torch.no_grad(), ModuleStack(model) as stack:
+        mode = LabelMode(space, ledger, births, stack, layers, **options)
+        with mode:
+            outputs = call(model, inputs)
+    for tensor in tensors_in(outputs):
+        for sibling in mode.unread.pop(id(tensor), ()):
+            mode.unread.pop(id(sibling), None)
+        for vector in labels_of(tensor).values():
+            space.pin(vector[vector != FILLER], "makes the network's output", "output")
+        for vector in taint_of(tensor):
+            space.pin(vector, "channels are told by their number", "output")
+    for tensor in [t for siblings in mode.unread.values() for t in siblings]:
+        for vector in labels_of(tensor).values():
+            space.pin(vector[vector != FILLER], "made but never read by an operator that was seen", "")
+    return outputs

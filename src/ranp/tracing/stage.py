@@ -1,0 +1,157 @@
+"""The stage on which a network is run without touching it and without its memory: a copy whose tensors hold no data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from ranp.errors import UnsupportedError
+
+META = torch.device("meta")
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """Calls the model by the batch convention: a tuple is splatted, a dict passed as keywords, else one argument."""
+    if isinstance(inputs, tuple):
+        return model(*inputs)
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(inputs)
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """All tensors of a pytree, looking into dataclasses and plain objects that hold tensors as attributes too."""
+    found: list[torch.Tensor] = []
+    seen: set[int] = set()
+    todo = [tree]
+    while todo:
+        for leaf in tree_flatten(todo.pop())[0]:
+            if isinstance(leaf, torch.Tensor):
+                found.append(leaf)
+            elif hasattr(leaf, "__dict__") and not isinstance(leaf, type | nn.Module) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                todo.append(list(vars(leaf).values()))
+            elif isinstance(leaf, set | frozenset):
+                todo.append(list(leaf))
+            elif hasattr(type(leaf), "__slots__") and not isinstance(leaf, str | bytes | int | float | complex):
+                names = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
+                if id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    todo.append([getattr(leaf, name) for name in names if hasattr(leaf, name)])
+    return found
+
+
+def is_floating(tensor: torch.Tensor) -> bool:
+    """True for tensors that carry activations or weights; indices and counters are not."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter and buffer once, under its first name, floating point or not."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def copy_model(model: nn.Module, *, meta: bool) -> nn.Module:
+    """Copies a network; with ``meta`` its floating-point tensors become data-free, so that nothing is allocated.
+
+    Integer buffers keep their values (they may index channels). Modules that hold a computed, non-leaf tensor as a
+    plain attribute (weight norm by hook) copy too, which ``copy.deepcopy`` alone refuses.
+    """
+    memo: dict[int, Any] = {}
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+            raise UnsupportedError(
+                f"parameter {name!r} is not initialised yet (lazy module): run the model once on an example, then again"
+            )
+    for _, tensor in named_tensors(model):
+        if meta and is_floating(tensor):
+            twin = torch.empty_like(tensor, device=META)
+            memo[id(tensor)] = (
+                nn.Parameter(twin, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin
+            )
+        elif not tensor.is_leaf:
+            memo[id(tensor)] = tensor.detach().clone()
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, torch.Tensor) and id(value) not in memo and not value.is_leaf:
+                memo[id(value)] = value.detach().to(META) if meta else value.detach().clone()
+    twin_model: nn.Module = copy.deepcopy(model, memo)
+    return twin_model
+
+
+def meta_copy(model: nn.Module) -> nn.Module:
+    """Copies the structure of a network without its data: every floating-point tensor lives on the meta device."""
+    return copy_model(model, meta=True)
+
+
+def to_meta(inputs: Any) -> Any:
+    """The same pytree with its floating-point tensors on the meta device (indices keep their values)."""
+    return tree_map(lambda x: x.detach().to(META) if isinstance(x, torch.Tensor) and is_floating(x) else x, inputs)
+
+
+def at_least_two(inputs: Any) -> Any:
+    """The same pytree with a batch of one repeated to two, since train-mode norms refuse a single value."""
+
+    def twice(x: Any) -> Any:
+        if isinstance(x, torch.Tensor) and x.dim() > 1 and x.shape[0] == 1:
+            return x.repeat(2, *[1] * (x.dim() - 1))
+        return x
+
+    return tree_map(twice, inputs)
+
+
+def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs one operator where some tensors hold no data: devices and stray real tensors are brought to meta.
+
+    Tensors made from nothing become data-free if they are floating point; integer ones are really made, since code
+    may index channels with them.
+    """
+    flat = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    if not flat:
+        if "device" not in {a.name for a in func._schema.arguments}:
+            return func(*args, **kwargs)
+        out = func(*args, **{**kwargs, "device": META})
+        return out if is_floating(out) else func(*args, **{**kwargs, "device": torch.device("cpu")})
+    if not any(x.device.type == "meta" for x in flat):
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type == "meta":
+            kwargs = {**kwargs, "device": torch.device("cpu")}
+        return func(*args, **kwargs)
+    kwargs = {k: META if k == "device" and v is not None else v for k, v in kwargs.items()}
+    args, kwargs = tree_map(
+        lambda x: x.to(META) if isinstance(x, torch.Tensor) and x.device.type != "meta" else x, (args, kwargs)
+    )
+    return func(*args, **kwargs)
+
+
+class MetaMode(TorchDispatchMode):  # type: ignore[misc]
+    """While active, code written for any device runs on data-free tensors."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return execute(func, args, kwargs or {})
+
+
+@contextmanager
+def untouched_rng() -> Iterator[None]:
+    """Leaves the global random state, CPU and CUDA, as it was found."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
+        yield

@@ -1,0 +1,133 @@
+"""The value that tracing returns: layers, shapes, and which channels stand or fall together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ranp.errors import PlanMismatchError, unknown_name
+
+ClassIds = npt.NDArray[np.int64]
+"""One integer per channel: 0 = must stay, any other number = stays or goes with all channels of that number."""
+
+PINNED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A convolution, transposed convolution or linear layer: what the paper calls a layer of neurons.
+
+    Attributes:
+        name: The ``named_modules`` name.
+        kind: ``"conv"``, ``"transposed"``, ``"linear"`` or ``"parameter"`` (a weight used by function call).
+        weight: Qualified name of the weight tensor.
+        out_dim: The weight's dimension that holds output channels (1 for a transposed conv), per group if grouped.
+        in_dim: The weight's dimension that holds input channels.
+        groups: Groups of the convolution.
+        channels: Number of output channels.
+        classes: Class of each output channel, ``PINNED`` where it must stay. Length ``channels``.
+        votes: False for a depthwise layer: its channels follow those of its producer.
+        norm: Name of the norm module that alone consumes the layer's output, if there is one.
+        reason: Why channels of this layer must stay, empty if none must.
+    """
+
+    name: str
+    kind: str
+    weight: str
+    out_dim: int
+    in_dim: int
+    groups: int
+    channels: int
+    classes: ClassIds
+    votes: bool = True
+    norm: str | None = None
+    reason: str = ""
+
+    @property
+    def pinned(self) -> bool:
+        """True if every channel must stay."""
+        return not self.classes.any()
+
+
+@dataclass(frozen=True, slots=True)
+class LeafCall:
+    """One call of a module without children, in eval mode: what the paper's convention counts."""
+
+    module: str
+    kind: str
+    """Name of the nearest torch class, e.g. ``"Conv3d"`` for a subclass of ``nn.Conv3d``; else the class's own name."""
+    weight: tuple[int, ...]
+    """Shape of its ``weight``, empty without one."""
+    bias: bool
+    window: tuple[int, ...]
+    """Pooling window, empty for anything but pooling."""
+    input: tuple[int, ...]
+    """Shape of the first tensor that went in."""
+    output: tuple[int, ...]
+    """Shape of the first tensor that came out."""
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One operator that ``torch.utils.flop_counter`` counts, in eval mode, with its count."""
+
+    module: str
+    """Innermost module that was running."""
+    op: str
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Channels that must stay because of one operator or one property of the network."""
+
+    reason: str
+    where: str
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one run of a network tells: its layers, costs, and which channels stand or fall together.
+
+    Attributes:
+        layers: In ``named_modules`` order.
+        dims: ``(tensor name, dimension) -> classes``, one per index, for every dimension that can be cut.
+        pieces: Each entry is a tuple of arrays of classes; every array must keep the same number of classes
+            (grouped convolution, GroupNorm, chunk). A class is in at most one array of at most one entry.
+        calls: Calls of leaf modules, in order.
+        ops: Operators with true FLOPs, in order.
+        pins: Why channels must stay.
+        unknown: Operators the tracer has no rule for, as ``"operator in module"``.
+        parameters: Shape of every parameter.
+    """
+
+    layers: tuple[Layer, ...]
+    dims: Mapping[tuple[str, int], ClassIds]
+    pieces: tuple[tuple[ClassIds, ...], ...] = ()
+    calls: tuple[LeafCall, ...] = ()
+    ops: tuple[OpCall, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    unknown: tuple[str, ...] = ()
+    parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise PlanMismatchError(unknown_name("layer", name, (layer.name for layer in self.layers)))
+
+    @property
+    def channels(self) -> int:
+        """All output channels of all layers: the paper's n."""
+        return sum(layer.channels for layer in self.layers)
+
+    @property
+    def prunable(self) -> int:
+        """Output channels that may be removed, depthwise layers included."""
+        return sum(int(np.count_nonzero(layer.classes)) for layer in self.layers)

@@ -1,0 +1,260 @@
+"""Step 1 of 6: a model and an example become a Trace: layers, shapes, and which channels stand or fall together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ranp.errors import UnsupportedError
+from ranp.tracing.assembly import assemble, layer_modules
+from ranp.tracing.cutting import cut_model
+from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
+from ranp.tracing.operation import labels_of
+from ranp.tracing.probing import Comparison, Mask, Misaligned, finished, keeps_of, labels_at, random_keep, restricted
+from ranp.tracing.recording import LeafRecorder, true_flops
+from ranp.tracing.running import Births, Ledger, give_birth, run_labelled
+from ranp.tracing.stage import at_least_two, copy_model, execute, tensors_in, to_meta, unwrap
+from ranp.tracing.trace import LeafCall, OpCall, Trace
+
+logger = logging.getLogger(__name__)
+
+ROUNDS = 40
+"""Trial cuts before everything that is still in doubt is kept. Real networks needed one to four."""
+
+
+def trace(model: nn.Module, example: Any) -> Trace:
+    """Runs a copy of the model on an example and finds which channels stand or fall together.
+
+    Nothing is computed if the model allows it: tensors without data (meta) go through the ordinary Python code, once in
+    eval mode, once in train mode, and once more in each mode through a copy that is cut at random, to find sizes that
+    the code assumes. Where code needs values, the same happens with the real example.
+
+    Args:
+        model: Any network. It is not changed.
+        example: Inputs of one call: a tensor, a tuple (splatted), a dict (keywords), any pytree. May be on meta.
+
+        >>> net = nn.Sequential(nn.Conv3d(1, 8, 3), nn.ReLU(), nn.Conv3d(8, 2, 1))
+        >>> [(layer.name, layer.pinned) for layer in trace(net, torch.zeros(1, 1, 8, 8, 8)).layers]
+        [('0', False), ('2', True)]
+
+    Raises:
+        UnsupportedError: The model does not run on the example, or has parameters that are not initialised yet.
+    """
+    return Tracer(unwrap(model), example).trace()
+
+
+def _directly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+@dataclass(slots=True)
+class Run:
+    """One labelled run in one mode."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    failed: str = ""
+
+
+class Tracer:
+    """Everything known about one network while it is traced, and the certificate run for a slim version of it."""
+
+    def __init__(self, model: nn.Module, example: Any) -> None:
+        self.model = model
+        self.example = example
+        self.layers = layer_modules(model)
+        self.meta = True
+        self.space = LabelSpace()
+        self.births: Births = {}
+        self.attributes: dict[str, Vector] = {}
+        self.runs: dict[bool, Run] = {}
+        self.calls: list[LeafCall] = []
+        self.ops: list[OpCall] = []
+        self.code_pins: dict[tuple[bool, int], str] = {}
+        self.outermost: set[tuple[bool, int]] = set()
+        self.failure: tuple[bool, int, str] | None = None
+
+    def trace(self) -> Trace:
+        """Runs, probes, and runs again until a cut network behaves as the classes say."""
+        self.start()
+        return self.assembled(self.settle())
+
+    def assembled(self, classes: Classes) -> Trace:
+        """The Trace as it follows from the runs and these classes."""
+        return assemble(self.model, self.layers, self.space, classes, self.births, self.attributes, self)
+
+    def start(self) -> None:
+        """Runs without data if the network allows it, else on the real example."""
+        try:
+            self.run_full()
+        except Exception as error:
+            if any(t.device.type == "meta" for t in tensors_in(self.example)):
+                raise UnsupportedError(
+                    f"the network does not run without data ({_brief(error)}). Pass a real example, not one on meta."
+                ) from error
+            logger.info("running on the real example, since the network needs data: %s", _brief(error))
+            self.meta = False
+            try:
+                self.run_full()
+            except Exception as real:
+                shapes = [tuple(t.shape) for t in tensors_in(self.example)]
+                raise UnsupportedError(
+                    f"the network does not run on the example of shapes {shapes}: {_brief(real)}. "
+                    "Pass inputs of one call as example=."
+                ) from real
+
+    def settle(self) -> Classes:
+        """Probes with trial cuts; each failure pins the channels of the operator where it showed, then tries again."""
+        for round_ in range(ROUNDS):
+            classes = self.space.resolve()
+            if not classes.ids.any():
+                return classes
+            failure = self.probe(classes, random_keep(classes, self.births, seed=round_ % 2))
+            if failure is None:
+                return classes
+            self.learn(classes, *failure)
+        self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "")
+        return self.space.resolve()
+
+    def run_full(self) -> None:
+        """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
+        self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], [], {}
+        self.births = {}
+        for train in (False, True):
+            run = self.runs[train] = Run()
+            copy = copy_model(self.model, meta=self.meta)
+            self.births = give_birth(copy, self.space, self.births or None)
+            try:
+                self._run(copy, self.space, run.ledger, self.births, train, full=True)
+            except Exception as error:
+                if not train:
+                    raise
+                run.failed = _brief(error)
+                logger.warning("the network does not run in train mode on the example: %s", run.failed)
+        touched = set().union(*(run.ledger.touched for run in self.runs.values()))
+        for (name, _), labels in self.births.items():
+            if name not in touched:
+                self.space.pin(labels, "no operator of the run used it", "", quiet=True)
+        for (train, index), reason in self.code_pins.items():
+            for at, vectors in labels_at(self.runs[train].ledger.records, index, _any).items():
+                record = self.runs[train].ledger.records[at]
+                for vector in vectors:
+                    self.space.pin(vector[vector != FILLER], reason, record.where)
+
+    def _run(
+        self, copy: nn.Module, space: LabelSpace, ledger: Ledger, births: Births, train: bool, *, full: bool, **more: Any
+    ) -> Any:
+        inputs = to_meta(self.example) if self.meta else self.example
+        if train:
+            inputs = at_least_two(inputs)
+        outermost = frozenset(index for mode, index in self.outermost if mode is train)
+        options: dict[str, Any] = {"outermost": outermost, "run": execute if self.meta else _directly, **more}
+        with ExitStack() as stack:
+            if full:
+                for name, module in copy.named_modules():
+                    if bare_norm(module):
+                        stack.callback(module.register_forward_pre_hook(self._watch(name, module)).remove)
+            if full and not train:
+                recorder = stack.enter_context(LeafRecorder(copy))
+                self.calls = recorder.calls
+                options["after"] = self._count
+            return run_labelled(copy, inputs, space, ledger, births, self.layers, train=train, **options)
+
+    def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, where: str) -> None:
+        flops = true_flops(func, args, kwargs, out)
+        if flops:
+            self.ops.append(OpCall(where, str(getattr(func, "_overloadpacket", func)), flops))
+
+    def _watch(self, name: str, module: nn.Module) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+        """Norms without parameters still mirror their channel count in an attribute: watch what comes in."""
+        key = f"{name}.{'num_channels' if isinstance(module, nn.GroupNorm) else 'num_features'}"
+
+        def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
+            vector = labels_of(args[0]).get(1) if args else None
+            if vector is not None:
+                self.space.unite(self.attributes.setdefault(key, vector), vector)
+
+        return watch
+
+    def probe(self, classes: Classes, keep: Mask) -> tuple[bool, int, str] | None:
+        """Runs a cut copy in each mode beside the full records; tells mode, operator and reason of a failure."""
+        births = {**self.births, **{(key, 0): vector for key, vector in self.attributes.items()}}
+        keeps = keeps_of(births, keep)
+        for train, run in self.runs.items():
+            if run.failed:
+                continue
+            copy = cut_model(copy_model(self.model, meta=self.meta), keeps)
+            failure = self.compare(copy, classes, keep, train)
+            if failure is not None:
+                return (train, *failure)
+        return None
+
+    def compare(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[int, str] | None:
+        """Runs a cut copy beside the full network's records; None if they agree at every operator."""
+        births = restricted(self.births, keep)
+        scratch, ledger = LabelSpace(size=self.space.size), Ledger()
+        give_birth(slim, scratch, births)
+        comparison = Comparison(self.runs[train].ledger.records, classes.roots, keep)
+        try:
+            self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
+            finished(comparison, len(ledger.records))
+        except Misaligned as error:
+            self.failure = (train, error.index, error.detail)
+        except Exception as error:
+            at = len(ledger.records) - (1 if ledger.in_flight else 0)
+            self.failure = (train, at, f"code around it assumes a size: {_brief(error)}")
+        else:
+            return None
+        return self.failure[1:]
+
+    def relearned(self) -> Trace:
+        """The Trace once what the last failed comparison taught is taken in."""
+        if self.failure is not None:
+            self.learn(self.space.resolve(), *self.failure)
+            self.failure = None
+        return self.assembled(self.settle())
+
+    def learn(self, classes: Classes, train: bool, index: int, reason: str) -> None:
+        """Turns a failed trial into knowledge: a view that splits the other way, or channels that must stay."""
+        ledger = self.runs[train].ledger
+        near = [i for i in sorted(ledger.splits, reverse=True) if index - 3 <= i <= index]
+        turned = next((i for i in near if (train, i) not in self.outermost), None)
+        if turned is not None:
+            self.outermost.add((train, turned))
+            self.run_full()
+            return
+        def loose(vector: Vector) -> bool:
+            return bool(classes.ids[vector].any())
+
+        where = labels_at(ledger.records, index, loose)
+        for at, vectors in where.items():
+            logger.debug("round failed at %d: %s", at, reason)
+            self.code_pins[train, at] = reason
+            for vector in vectors:
+                self.space.pin(vector[vector != FILLER], reason, ledger.records[at].where)
+        if not where:
+            self.space.pin(np.arange(2, self.space.size), reason, "")
+
+
+def bare_norm(module: nn.Module) -> bool:
+    """True for norms that hold no tensor, so that no cut would reach their channel count."""
+    kinds = (nn.GroupNorm, nn.modules.batchnorm._NormBase)
+    return isinstance(module, kinds) and not list(module.parameters()) and getattr(module, "running_mean", None) is None
+
+
+def _any(vector: Vector) -> bool:
+    return bool(vector.any())
+
+
+def _brief(error: BaseException) -> str:
+    """First line of an error, with its type."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+
+

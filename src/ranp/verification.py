@@ -1,0 +1,277 @@
+"""The guard at the end: a slim network must be the full one with its removed channels silenced, or it is refused.
+
+Two checks that catch different mistakes. The *certificate* runs the slim network with the full network's labels and
+compares every operator: the same operators must read the same channels in the same order, and every tensor must be cut
+exactly as the classes say. The *numeric* check runs both networks in float64 on the same input, with norm parameters
+and statistics drawn at random so that a misplaced one shows, and compares their outputs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from ranp.masking import Derandomised, MaskedRun
+from ranp.plan import Plan
+from ranp.slimming import slim as make_slim
+from ranp.tracing.cutting import cut_tensor, sizes_of
+from ranp.tracing.labels import Classes, LabelSpace
+from ranp.tracing.probing import Mask, keeps_of
+from ranp.tracing.running import Ledger, give_birth, run_labelled
+from ranp.tracing.stage import at_least_two, call, copy_model, is_floating, named_tensors, tensors_in, to_meta, unwrap
+from ranp.tracing.stage import MetaMode, untouched_rng
+from ranp.tracing.tracer import Tracer
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 1e-9
+"""Largest difference of the outputs, relative to the largest output, that float64 rounding explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the checks found.
+
+    Attributes:
+        ok: True if nothing failed.
+        max_error: Largest difference between slim and masked outputs, relative to the largest output; NaN if left out.
+        certificate: True if the slim network runs the same operators on the kept channels, in order.
+        numeric: True if outputs agree in float64, None if the check was left out.
+        where: What failed first, or why the numeric check was left out or made smaller. Empty if all is well.
+    """
+
+    ok: bool
+    max_error: float
+    certificate: bool
+    numeric: bool | None
+    where: str = ""
+
+
+def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None = None) -> Verification:
+    """Compares a slim network with the full one whose removed channels are silenced at their consumers, in float64.
+
+    Args:
+        model: The full network.
+        plan: What was removed.
+        example: Inputs of one call; the numeric check runs at this size.
+        slim: The slim network, if it is not ``ranp.slim(model, plan)``. It must still hold the copied weights: a
+            network that was trained or re-initialised since is another function.
+    """
+    network = unwrap(model)
+    tracer = Tracer(network, example)
+    tracer.start()
+    return check(tracer, plan, slim)
+
+
+def check(tracer: Tracer, plan: Plan, slim: nn.Module | None = None, *, budget: float | None = None) -> Verification:
+    """``verify`` for a network that is traced already; a numeric check beyond ``budget`` FLOPs is made smaller."""
+    certified = certify(tracer, plan, slim)
+    if certified and not tracer.outermost and not tracer.code_pins:
+        tracer.settle()  # code that assumes sizes may need views read the other way round
+        certified = certify(tracer, plan, slim) if tracer.outermost or tracer.code_pins else certified
+    if certified:
+        return Verification(False, math.nan, False, None, certified)
+    network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
+    strange = _strange_weights(tracer.model, network, plan) if slim is not None else ""
+    if strange:
+        return Verification(False, math.nan, True, False, strange)
+    return _numeric(tracer, network, removed_labels(tracer, tracer.space.resolve(), plan), budget)
+
+
+def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
+    """Of every label whether it stays, from the plan's decisions by layer; pinned labels always stay."""
+    stays = np.ones(len(classes.ids), bool)
+    for layer in tracer.assembled(classes).layers:
+        gone = np.ones(layer.channels, bool)
+        gone[list(plan.kept.get(layer.name, range(layer.channels)))] = False
+        stays[layer.classes[gone]] = False
+    stays[0] = True
+    return stays[classes.ids]
+
+
+def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
+    """What is wrong with a slim network's structure; empty if nothing is."""
+    classes = tracer.space.resolve()
+    keep = removed_labels(tracer, classes, plan)
+    births = {**tracer.births, **{(key, 0): vector for key, vector in tracer.attributes.items()}}
+    expected = keeps_of(births, keep)
+    same_size = all(
+        sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
+        for name, cuts in plan.cuts.items()
+        for dim, cut in cuts.items()
+    )
+    if same_size:
+        wrong = _wrong_cut(plan, expected)
+        if wrong:
+            return wrong
+    network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
+    for name, shape in sizes_of(network, []).items():
+        full = dict(named_tensors(tracer.model)).get(name)
+        by_dim = expected.get(name, {})
+        should = None if full is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(full.shape))
+        if shape != should:
+            return f"{name!r} has shape {shape}, the plan asks for {should}"
+    for train, run in tracer.runs.items():
+        if not run.failed:
+            failure = tracer.compare(copy_model(network, meta=tracer.meta), classes, keep, train)
+            if failure is not None:
+                return f"in {'train' if train else 'eval'} mode, {failure[1]}"
+    return ""
+
+
+def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:
+    for name in {**plan.cuts, **expected}:
+        mine, theirs = plan.cuts.get(name, {}), expected.get(name, {})
+        for dim in {**mine, **theirs}:
+            kept = tuple(mine[dim].keep) if dim in mine else None
+            right = tuple(int(i) for i in theirs[dim]) if dim in theirs else None
+            if kept != right:
+                return f"dimension {dim} of {name!r} is not cut as the channels it holds are"
+    return ""
+
+
+def _strange_weights(model: nn.Module, slim: nn.Module, plan: Plan) -> str:
+    """Names a tensor of the slim network that is not the kept part of the full one's."""
+    full = dict(named_tensors(model))
+    for name, tensor in named_tensors(slim):
+        if tensor.device.type == "meta" or full[name].device.type == "meta":
+            continue
+        by_dim = {dim: cut.keep for dim, cut in plan.cuts.get(name, {}).items()}
+        kept = cut_tensor(full[name], by_dim).to(tensor.device)
+        if tensor.shape != kept.shape or not torch.equal(tensor.detach().to(kept.dtype), kept):
+            return f"{name!r} does not hold the kept weights of the full network (trained or drawn anew since?)"
+    return ""
+
+
+def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) -> Verification:
+    inputs, note = _affordable(tracer, budget)
+    if inputs is None:
+        return Verification(True, math.nan, True, None, note)
+    worst = 0.0
+    generator = torch.Generator().manual_seed(0)
+    full = _randomised(tracer.model, generator)
+    births = {**tracer.births}
+    keeps = keeps_of(births, keep)
+    thin = copy_model(slim, meta=False).to(torch.float64)
+    _load(thin, full, keeps)
+    for train, run in tracer.runs.items():
+        if run.failed:
+            continue
+        error = _difference(tracer, full, thin, _drawn(inputs, generator), keep, train)
+        if not error <= TOLERANCE:
+            mode = "train" if train else "eval"
+            return Verification(False, error, True, False, f"slim and masked outputs differ by {error:.2e} in {mode} mode")
+        worst = max(worst, error)
+    return Verification(True, worst, True, True, note)
+
+
+def _difference(tracer: Tracer, full: nn.Module, thin: nn.Module, inputs: Any, keep: Mask, train: bool) -> float:
+    """Largest relative difference of the outputs of the masked and the slim network, in one mode."""
+    inputs = at_least_two(inputs) if train else inputs
+    masked = copy_model(full, meta=False)
+    space = LabelSpace(size=tracer.space.size)
+    give_birth(masked, space, tracer.births)
+    outermost = frozenset(index for mode, index in tracer.outermost if mode is train)
+    expected = run_labelled(
+        masked, inputs, space, Ledger(), tracer.births, tracer.layers, train=train, run=MaskedRun(keep), outermost=outermost
+    )
+    with untouched_rng(), torch.no_grad(), Derandomised():
+        got = call(copy_model(thin, meta=False).train(train), inputs)
+    worst = 0.0
+    for a, b in zip(tensors_in(expected), tensors_in(got), strict=True):
+        if a.shape != b.shape:
+            return math.inf
+        if a.numel() and is_floating(a):
+            difference, scale = (a - b).abs().max().item(), a.abs().max().item()
+            worst = max(worst, difference / scale if scale else difference, key=lambda v: math.inf if v != v else v)
+    return worst
+
+
+def _randomised(model: nn.Module, generator: torch.Generator) -> nn.Module:
+    """A float64 copy in which no two channels look alike: one-dimensional tensors and constants are drawn at random."""
+    copy = copy_model(model, meta=False)
+    if any(t.device.type == "meta" for _, t in named_tensors(copy)):
+        copy = copy.to_empty(device="cpu")
+        fresh = {id(t) for _, t in named_tensors(copy)}
+    else:
+        fresh = set()
+    copy = copy.to(torch.float64) if not fresh else copy
+    with torch.no_grad():
+        for name, tensor in named_tensors(copy):
+            if not is_floating(tensor):
+                continue
+            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
+            if name.endswith("running_var") or (tensor.dim() == 1 and name.endswith("weight")):
+                tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device))
+            elif tensor.dim() <= 1:
+                tensor.copy_(0.3 * noise)
+            elif id(tensor) in fresh or tensor.numel() and bool((tensor == tensor.flatten()[0]).all()):
+                tensor.copy_(noise / max(1, tensor[0].numel()) ** 0.5)
+    return copy.to(torch.float64)
+
+
+def _load(thin: nn.Module, full: nn.Module, keeps: dict[str, dict[int, Any]]) -> None:
+    source = dict(named_tensors(full))
+    with torch.no_grad():
+        for name, tensor in named_tensors(thin):
+            tensor.copy_(cut_tensor(source[name], keeps.get(name, {})))
+
+
+def _drawn(inputs: Any, generator: torch.Generator) -> Any:
+    """Inputs in float64; what holds no data, or the same value everywhere, is drawn at random."""
+
+    def draw(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not is_floating(x):
+            return x
+        if x.device.type == "meta" or not x.numel() or bool((x == x.flatten()[0]).all()):
+            return torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        return x.detach().to(torch.float64)
+
+    return tree_map(draw, inputs)
+
+
+def _affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str]:
+    """The example, made smaller if the check would cost more than the budget; None if it cannot be."""
+    flops = float(sum(op.flops for op in tracer.ops))
+    if budget is None or flops <= budget:
+        return tracer.example, ""
+    inputs = tree_map(lambda x: x[:1] if isinstance(x, torch.Tensor) and x.dim() > 1 else x, tracer.example)
+    best, cost = None, math.inf
+    for factor in (2, 4, 8, 16):
+        smaller = tree_map(lambda x, factor=factor: _shrunk(x, factor), inputs)
+        found = _cost(tracer.model, smaller)
+        if found is not None and found < cost:
+            best, cost = smaller, found
+        if cost <= budget:
+            sizes = [tuple(t.shape) for t in tensors_in(best)]
+            return best, f"compared at the smaller size {sizes}"
+    reason = "cannot be run smaller" if best is None else "is too large even at its smallest size"
+    return None, f"numeric check left out: the network {reason} (call ranp.verify with a small example)"
+
+
+def _shrunk(x: Any, factor: int) -> Any:
+    if not isinstance(x, torch.Tensor) or x.dim() < 3:
+        return x
+    return x[(slice(None), slice(None), *(slice(0, max(1, n // factor)) for n in x.shape[2:]))]
+
+
+def _cost(model: nn.Module, inputs: Any) -> float | None:
+    """FLOPs of a run at another size without data, None if the network does not run there in both modes."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    copy = copy_model(model, meta=True)
+    try:
+        with torch.no_grad(), untouched_rng(), FlopCounterMode(display=False) as counter, MetaMode():
+            call(copy.eval(), to_meta(inputs))
+            call(copy.train(), at_least_two(to_meta(inputs)))
+    except Exception as error:
+        logger.debug("not at this size: %s", error)
+        return None
+    return float(counter.get_total_flops())

@@ -1,0 +1,125 @@
+"""Files are whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranp import files
+from ranp.errors import StorageError
+
+
+def test_write_then_read_gives_the_bytes(tmp_path: Path) -> None:
+    files.write_atomic(tmp_path / "a", b"one")
+    files.write_atomic(tmp_path / "a", b"two\x00")
+    assert files.read_bytes(tmp_path / "a") == b"two\x00"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_a_failing_disk_leaves_the_old_file_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    path = tmp_path / "plan.json"
+    files.write_atomic(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, broken, fail)
+    with pytest.raises(StorageError, match=r"plan\.json.*No space left.*writable"):
+        files.write_atomic(path, b"new")
+    monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["plan.json"]
+
+
+def test_an_interrupt_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_atomic(tmp_path / "a", b"new")
+    assert os.listdir(tmp_path) == []
+
+
+def test_missing_folder_and_missing_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="nowhere"):
+        files.write_atomic(tmp_path / "nowhere" / "a", b"")
+    with pytest.raises(StorageError, match="absent"):
+        files.read_bytes(tmp_path / "absent")
+    with pytest.raises(StorageError, match="cannot read"):
+        files.read_bytes(tmp_path)
+    with pytest.raises(StorageError, match="cannot write"):
+        files.write_atomic(tmp_path, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").write_bytes(b"")
+    files.write_atomic(tmp_path / "ours", b"")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+    (tmp_path / "ours").chmod(0o640)
+    files.write_atomic(tmp_path / "ours", b"again")
+    assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o640
+
+
+@given(st.binary())
+def test_checksum_is_sha256(data: bytes) -> None:
+    assert files.checksum(data) == hashlib.sha256(data).hexdigest()
+
+
+def test_json_round_trip_names_its_format_first(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"b": [1, 2.5, None], "a": {"ä": "x"}}, kind="thing", version=2)
+    assert list(json.loads(path.read_text(encoding="utf-8"))) == ["format", "version", "b", "a"]
+    assert files.read_json(path, kind="thing", version=2) == {"b": [1, 2.5, None], "a": {"ä": "x"}}
+    assert files.read_json(path, kind="thing", version=3) == {"b": [1, 2.5, None], "a": {"ä": "x"}}
+
+
+def test_every_torn_json_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"kept": {"conv": "0-3"}}, kind="thing", version=1)
+    whole = path.read_bytes().rstrip()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(StorageError, match=r"a\.json"):
+            files.read_json(path, kind="thing", version=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"\xff\xfe\x00", "not readable JSON"),
+        (b"[1]", "'list'"),
+        (b"3", "'int'"),
+        (b'{"version": 1}', "None"),
+        (b'{"format": "other", "version": 1}', "'other'"),
+        (b'{"format": "thing"}', "version None"),
+        (b'{"format": "thing", "version": 2}', "version 2"),
+        (b'{"format": "thing", "version": true}', "version True"),
+        (b'{"format": "thing", "version": 0}', "version 0"),
+        (b'{"format": "thing", "version": 1, "a": NaN}', "NaN"),
+        (b'{"format": "thing", "version": 1, "a": 1, "a": 2}', "'a' is there twice"),
+        (b"[" * 100_000, "not readable JSON"),
+    ],
+)
+def test_wrong_json_is_refused_with_a_reason(tmp_path: Path, text: bytes, reason: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(text)
+    with pytest.raises(StorageError, match=reason):
+        files.read_json(path, kind="thing", version=1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_what_json_cannot_say_is_refused_and_nothing_is_written(tmp_path: Path, value: object) -> None:
+    with pytest.raises(StorageError, match="plain JSON"):
+        files.write_json(tmp_path / "a.json", {"a": value}, kind="thing", version=1)
+    assert os.listdir(tmp_path) == []

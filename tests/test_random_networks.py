@@ -1,0 +1,48 @@
+"""Hundreds of random networks: slim equals masked, and verification agrees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ranp
+from oracles import forward_backward, random_plan, slim_error
+from random_networks import Program, programs
+
+TOLERANCE = 1e-9
+
+
+def check(program: Program, sparsity: float, scope: str, seed: int) -> None:
+    """Prunes one network at random and judges the result."""
+    torch.manual_seed(seed)
+    model, inputs = program.build(), program.inputs()
+    trace = ranp.trace(model, inputs)
+    assert not trace.unknown
+    plan = random_plan(trace, np.random.default_rng(seed), sparsity, scope)
+    assert slim_error(model, plan, inputs, seed=seed) < TOLERANCE
+    assert forward_backward(ranp.slim(model, plan), inputs) == forward_backward(model, inputs)
+    verification = ranp.verify(model, plan, inputs)
+    assert verification.ok, verification
+    assert verification.max_error < TOLERANCE
+
+
+drawn = given(
+    programs(), st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.99]), st.sampled_from(["network", "layer"]), st.integers(0, 1000)
+)
+calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=calm)
+@drawn
+def test_random_networks(program: Program, sparsity: float, scope: str, seed: int) -> None:
+    check(program, sparsity, scope, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None, suppress_health_check=calm)
+@drawn
+def test_new_random_networks(program: Program, sparsity: float, scope: str, seed: int) -> None:
+    check(program, sparsity, scope, seed)
