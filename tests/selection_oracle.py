@@ -88,7 +88,10 @@ def kept_channels(
         result: set[int] = set()
         for numbers in blocks.values():
             voters = [layer for layer in members[numbers[0]] if layer.votes]
-            has = {la.name: {n for n in numbers if any((la.name, c) in granted for c in places(la, n))} for la in voters}
+            has = {
+                layer.name: {n for n in numbers if any((layer.name, c) in granted for c in places(layer, n))}
+                for layer in voters
+            }
             ranked = sorted(numbers, key=lambda c: (-score[c], c))
             count = max(len(numbers_granted) for numbers_granted in has.values())
             result |= set(ranked[:count]) if tie == "max" else set().union(*has.values())

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import ranp
-from oracles import random_scores, randomise
+from oracles import random_plan, randomise, slim_error
 from ranp.errors import RanpError
 from ranp.plan import Cut, Plan
 from topologies import TOPOLOGIES
@@ -46,8 +46,10 @@ NETWORKS = (
     "channel_shuffle",
     "squeeze_and_excitation",
 )
-PER_NETWORK = 10
-"""Errors tried in each network, drawn from all possible ones; those of norm statistics come first."""
+PER_NETWORK = 7
+"""Errors tried in each network, drawn from all possible ones."""
+SUBTLE = 3
+"""Up to so many of them are errors in statistics or groups of norms, which hardly move the output."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def prepared(name: str) -> tuple[nn.Module, Plan, Any]:
     torch.manual_seed(0)
     model, inputs = randomise(TOPOLOGIES[name].build()), TOPOLOGIES[name].inputs()
     trace = ranp.trace(model, inputs)
-    plan = ranp.select(random_scores(trace, np.random.default_rng(3)), trace, sparsity=0.4, scope="layer")
+    plan = random_plan(trace, np.random.default_rng(3), 0.4, scope="layer")
     assert plan.cuts
     return model, plan, inputs
 
@@ -129,7 +131,8 @@ def chosen(name: str) -> list[Mutation]:
     rng = np.random.default_rng(len(name))
     possible = list(mutations(model, plan, rng))
     rng.shuffle(possible)
-    return sorted(possible, key=lambda mutation: "running" not in mutation.what)[:PER_NETWORK]
+    subtle = [mutation for mutation in possible if "running" in mutation.what or "groups" in mutation.what][:SUBTLE]
+    return [*subtle, *(mutation for mutation in possible if mutation not in subtle)][:PER_NETWORK]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -185,3 +188,16 @@ def test_plan_with_one_wrong_cut_is_refused(name: str) -> None:
         except RanpError:
             continue
         assert not verification.ok, f"{tensor}[{dim}]"
+
+
+@pytest.mark.parametrize("name", ["conv3d_chain", "grouped", "group_norm_fewer_groups", "concatenation_of_additions"])
+def test_the_independent_oracle_sees_every_wrong_cut(name: str) -> None:
+    """The judge of the other test files is no rubber stamp."""
+    model, plan, inputs = prepared(name)
+    rng = np.random.default_rng(8)
+    assert slim_error(model, plan, inputs) < 1e-9
+    for tensor, by_dim in plan.cuts.items():
+        for dim, cut in by_dim.items():
+            wrong = dataclasses.replace(cut, keep=other_indices(cut, rng))
+            cuts = {**plan.cuts, tensor: {**by_dim, dim: wrong}}
+            assert slim_error(model, dataclasses.replace(plan, cuts=cuts), inputs) > 1e-6, f"{tensor}[{dim}]"

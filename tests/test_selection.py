@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import selection_oracle as oracle
-import traces
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from traces import chain, grouped, inverted, random_scores, random_trace, repeated, residual, scores_of, split
 
+import selection_oracle as oracle
+import traces
 from ranp.errors import InfeasibleError, PlanMismatchError, UnsupportedError
 from ranp.plan import Plan
 from ranp.scores import Scores
 from ranp.selection import Selection, max_sparsity, select
 from ranp.tracing.trace import Trace
+from traces import chain, grouped, inverted, random_scores, random_trace, repeated, residual, scores_of, split
 
 seeds = st.integers(0, 2**32 - 1)
 fractions = st.floats(0, 1, exclude_max=True)
@@ -43,7 +43,7 @@ def attempt(scores: Scores, trace: Trace, **options: Any) -> Plan | None:
 
 
 @given(problems(), fractions, ties, st.integers(1, 4), st.integers(1, 4), st.booleans(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_select_equals_brute_force(
     problem: tuple[Trace, Scores],
     sparsity: float,
@@ -67,7 +67,7 @@ def test_select_equals_brute_force(
 
 
 @given(problems(), ties, st.sampled_from(["network", "layer", "random"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_closed_form_equals_bisection(problem: tuple[Trace, Scores], tie: str, scope: str) -> None:
     trace, scores = problem
     best = max_sparsity(scores, trace, tie=tie, scope=scope)
@@ -85,12 +85,13 @@ def test_closed_form_equals_bisection(problem: tuple[Trace, Scores], tie: str, s
         with pytest.raises(InfeasibleError, match=message) as refused:
             select(scores, trace, sparsity=best + 1 / count, tie=tie, scope=scope)
         stated = float(message.search(str(refused.value)).group(1))  # type: ignore[union-attr]
-        assert best - 1e-4 < stated <= best
+        assert best - 1e-4 < stated + 1e-12
+        assert stated <= best + 1e-12
         assert attempt(scores, trace, sparsity=stated, tie=tie, scope=scope) is not None
 
 
 @given(problems(), fractions, fractions, ties, st.sampled_from(["network", "layer", "random"]), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_higher_sparsity_keeps_a_subset(
     problem: tuple[Trace, Scores], one: float, other: float, tie: str, scope: str, exact: bool
 ) -> None:
@@ -105,7 +106,7 @@ def test_a_higher_sparsity_keeps_a_subset(
 
 
 @given(problems(), fractions, ties)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_plan_is_consistent_with_its_trace(problem: tuple[Trace, Scores], sparsity: float, tie: str) -> None:
     trace, scores = problem
     plan = attempt(scores, trace, sparsity=sparsity * max_sparsity(scores, trace, tie=tie), tie=tie)
@@ -132,7 +133,7 @@ def test_a_plan_is_consistent_with_its_trace(problem: tuple[Trace, Scores], spar
 
 
 @given(problems(), fractions, ties, st.integers(1, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_exact_is_as_near_as_any_threshold(
     problem: tuple[Trace, Scores], sparsity: float, tie: str, round_to: int
 ) -> None:
@@ -156,7 +157,7 @@ def test_exact_is_as_near_as_any_threshold(
 def test_exact_states_the_largest_share_it_can_reach() -> None:
     trace = chain((10, 10))
     scores = random_scores(trace, 3)
-    with pytest.raises(InfeasibleError, match=r"largest feasible share of prunable channels here is (\d\.\d+)") as refused:
+    with pytest.raises(InfeasibleError, match="largest feasible share of prunable channels here is") as refused:
         select(scores, trace, sparsity=0.999, exact=True)
     stated = float(re.search(r"here is (\d\.\d{4})", str(refused.value)).group(1))  # type: ignore[union-attr]
     plan = select(scores, trace, sparsity=stated, exact=True)
@@ -181,9 +182,7 @@ def test_threshold_keeps_exactly_k_with_ties_in_layer_then_channel_order() -> No
 
 def test_the_hungriest_member_decides_how_many_and_the_best_scores_which() -> None:
     trace = residual(width=4, inner=2, blocks=1)
-    scores = scores_of(
-        trace, {"stem": [9, 8, 1, 1], "inner0": [7, 7], "outer0": [1, 1, 20, 1], "final": [6, 6]}
-    )
+    scores = scores_of(trace, {"stem": [9, 8, 1, 1], "inner0": [7, 7], "outer0": [1, 1, 20, 1], "final": [6, 6]})
     half = select(scores, trace, sparsity=0.5)  # 12 channels, 6 granted: outer0[2], stem[0, 1], inner0, final[0]
     assert half.kept["stem"] == half.kept["outer0"] == (0, 2)
     assert select(scores, trace, sparsity=0.5, tie="union").kept["stem"] == (0, 1, 2)
@@ -193,7 +192,7 @@ def test_depthwise_has_no_vote_and_follows() -> None:
     trace = inverted(width=4, narrow=2)
     scores = scores_of(
         trace,
-        {"expand0": [1, 5, 1, 1], "depthwise0": [90, 1, 90, 90], "expand1": [5, 1, 1, 1], "stem": [5, 1], "final": [0, 0]},
+        {"expand0": [1, 5, 1, 1], "depthwise0": [90, 1, 90, 90], "expand1": [5, 1, 1, 1], "stem": [5, 1]},
     )
     plan = select(scores, trace, sparsity=1 - 6 / 24)
     assert plan.kept["expand0"] == plan.kept["depthwise0"] == (1,)
@@ -224,7 +223,8 @@ def test_infeasible_names_the_layer_and_the_way_out() -> None:
 
 def test_a_tensor_that_would_be_empty_is_infeasible_too() -> None:
     trace = split(8)
-    scores = scores_of(trace, {"both": [9, 9, 9, 9, 0, 0, 0, 0], "partner": [9] * 4, "first": [9] * 3, "second": [9] * 3})
+    high = {"partner": [9.0] * 4, "first": [9.0] * 3, "second": [9.0] * 3}
+    scores = scores_of(trace, {"both": [9, 9, 9, 9, 0, 0, 0, 0], **high})
     with pytest.raises(InfeasibleError, match=r"dimension 1 of 'second\.weight', 4 channels of 'both'"):
         select(scores, trace, sparsity=0.4)
     assert select(scores, trace, sparsity=max_sparsity(scores, trace)).kept["both"][-1] >= 4
@@ -344,7 +344,8 @@ def test_prepared_once_gives_the_same_plans() -> None:
 
 def test_the_plan_remembers_how_it_was_made_and_survives_the_disk(tmp_path: Any) -> None:
     trace = inverted()
-    plan = select(random_scores(trace, 0), trace, sparsity=0.3, keep=("stem",), settings={"method": "vanilla", "seed": 7})
+    scores = random_scores(trace, 0)
+    plan = select(scores, trace, sparsity=0.3, keep=("stem",), settings={"method": "vanilla", "seed": 7})
     assert plan.settings["method"] == "vanilla"
     assert plan.settings["seed"] == 7
     assert plan.settings["keep"] == ["stem"]
@@ -378,9 +379,9 @@ def test_wrong_options_are_named() -> None:
     scores = random_scores(trace, 0)
     with pytest.raises(PlanMismatchError, match=r"keep matches no layer.*'convo0'.*did you mean 'conv0'"):
         select(scores, trace, sparsity=0.1, keep=["convo0"])
-    with pytest.raises(UnsupportedError, match="unknown tie 'maxx'.*'max'"):
+    with pytest.raises(UnsupportedError, match=r"unknown tie 'maxx'.*'max'"):
         select(scores, trace, sparsity=0.1, tie="maxx")
-    with pytest.raises(UnsupportedError, match="unknown scope 'net'.*Allowed: layer, network, random, weights"):
+    with pytest.raises(UnsupportedError, match=r"unknown scope 'net'.*Allowed: layer, network, random, weights"):
         select(scores, trace, sparsity=0.1, scope="net")
     with pytest.raises(UnsupportedError, match="scope=3"):
         select(scores, trace, sparsity=0.1, scope=3)  # type: ignore[arg-type]

@@ -17,10 +17,13 @@ from ranp.importance import score
 from ranp.methods import Method
 from ranp.plan import Plan
 from ranp.profiles import Profile
+from ranp.prune import Pruned, prune
+from ranp.report import Report
 from ranp.resources import Costs, measure, profile
 from ranp.scores import Scores
 from ranp.selection import max_sparsity, select
 from ranp.slimming import slim
+from ranp.storage import load, save
 from ranp.tracing import Trace, trace
 from ranp.verification import Verification, verify
 from ranp.weighting import balance, reweight
@@ -33,14 +36,19 @@ __all__ = [
     "Method",
     "Plan",
     "Profile",
+    "Pruned",
+    "Report",
     "Scores",
     "Trace",
     "Verification",
     "balance",
+    "load",
     "max_sparsity",
     "measure",
     "profile",
+    "prune",
     "reweight",
+    "save",
     "score",
     "select",
     "slim",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,38 +34,74 @@ ALWAYS = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The positions of a trace and the classes and blocks they form: what does not depend on scores.
+
+    Attributes:
+        starts: First position of each layer, and the number of positions at the end.
+        layer: Layer index of each position.
+        classes: Class of each position; ``PINNED`` = must stay.
+        block: Block of each class.
+        pieces: Like ``Trace.pieces``, in the numbers of ``classes``.
+        dims: Like ``Trace.dims``, in the numbers of ``classes``, one after the other.
+        dim_starts: First entry of each of ``Trace.dims`` in ``dims``.
+        repeats: True if some layer holds a class more than once.
+        simple: True if every layer and every tensor keeps something as soon as each layer does: no pieces, and every
+            tensor reads at least one whole layer.
+    """
+
+    starts: Ints
+    layer: Ints
+    classes: Ints
+    block: Ints
+    pieces: tuple[tuple[Ints, ...], ...]
+    dims: Ints
+    dim_starts: Ints
+    repeats: bool
+    simple: bool
+
+    @classmethod
+    def of(cls, trace: Trace) -> Layout:
+        """Lays out a trace; the latest one is remembered, since sweeps and searches come back with the same."""
+        for known, layout in _LATEST:
+            if known is trace:
+                return layout
+        layout = _lay_out(trace)
+        _LATEST[:] = [(trace, layout)]
+        return layout
+
+
+_LATEST: list[tuple[Trace, Layout]] = []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Coupling:
-    """The positions of a trace with their scores, and the classes and blocks they form.
+    """A layout with scores, and who has a say.
 
     Attributes:
         trace: Where the positions come from.
         scores: What the scores were taken from.
-        starts: First position of each layer, and the number of positions at the end.
-        layer: Layer index of each position.
-        classes: Class of each position; ``PINNED`` = must stay.
+        layout: Positions, classes and blocks.
         score: Score of each position.
         included: False at the positions of excluded layers: they have no part in a threshold.
         voting: True where a position has a say in what its block keeps.
         whole: Layers that keep all their channels by request or for lack of scores, with the reason.
         block: Block of each class, -1 for classes that are kept anyway.
-        pieces: Like ``Trace.pieces``, in the numbers of ``classes``.
-        dims: Like ``Trace.dims``, in the numbers of ``classes``, one after the other.
-        dim_starts: First entry of each of ``Trace.dims`` in ``dims``.
     """
 
     trace: Trace
     scores: Scores
-    starts: Ints
-    layer: Ints
-    classes: Ints
+    layout: Layout
     score: Floats
     included: Flags
     voting: Flags
     whole: Mapping[str, str]
     block: Ints
-    pieces: tuple[tuple[Ints, ...], ...]
-    dims: Ints
-    dim_starts: Ints
+
+    @property
+    def classes(self) -> Ints:
+        """Class of each position."""
+        return self.layout.classes
 
     @property
     def count(self) -> int:
@@ -80,32 +117,56 @@ class Coupling:
     def movable(self) -> Flags:
         """Positions that may be removed, depthwise included: what ``exact`` takes its share of."""
         names = [layer.name not in self.whole for layer in self.trace.layers]
-        loose: Flags = (self.classes != PINNED) & np.asarray(names, dtype=bool)[self.layer]
+        loose: Flags = (self.classes != PINNED) & np.asarray(names, dtype=bool)[self.layout.layer]
         return loose
 
     def split(self, values: npt.NDArray[np.generic]) -> list[npt.NDArray[np.generic]]:
         """One array per layer from one value per position."""
-        return np.split(values, self.starts[1:-1]) if len(self.starts) > 1 else []
+        starts = self.layout.starts.tolist()
+        return [values[begin:end] for begin, end in pairwise(starts)]
 
     def cuttable(self) -> list[tuple[str, int, Ints]]:
         """Tensor name, dimension and classes of everything that can be cut."""
-        arrays = np.split(self.dims, self.dim_starts[1:]) if len(self.dim_starts) else []
-        return [(name, dim, classes) for (name, dim), classes in zip(self.trace.dims, arrays, strict=True)]
+        starts = [*self.layout.dim_starts.tolist(), len(self.layout.dims)]
+        spans = zip(self.trace.dims, pairwise(starts), strict=True)
+        return [(name, dim, self.layout.dims[begin:end]) for (name, dim), (begin, end) in spans]
 
 
 def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:
-    """Lays out the channels of ``trace`` with their ``scores`` and finds the blocks.
+    """Joins the channels of ``trace`` with their ``scores`` and finds who has a say.
 
     Raises:
         PlanMismatchError: Scores and trace are not of the same network, or a pattern in ``keep`` matches no layer.
     """
-    layers = trace.layers
-    counts = np.asarray([layer.channels for layer in layers], dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    owner = np.repeat(np.arange(len(layers)), counts)
+    layout = Layout.of(trace)
     score = _flat_scores(scores, trace)
     whole = _whole(scores, trace, keep)
+    votes, stays, excluded = (
+        np.asarray([test(layer) for layer in trace.layers], dtype=bool)[layout.layer]
+        for test in (
+            lambda layer: layer.votes,
+            lambda layer: layer.name in whole,
+            lambda layer: layer.name in scores.excluded,
+        )
+    )
+    free = np.zeros(len(layout.block), dtype=bool)
+    free[layout.classes[votes]] = True
+    free[layout.classes[stays]] = False
+    free[PINNED] = False
+    return Coupling(
+        trace=trace,
+        scores=scores,
+        layout=layout,
+        score=score,
+        included=~excluded,
+        voting=votes & free[layout.classes],
+        whole=whole,
+        block=np.where(free, layout.block, -1),
+    )
 
+
+def _lay_out(trace: Trace) -> Layout:
+    layers = trace.layers
     raw = [layer.classes for layer in layers]
     flat_pieces = [array for entry in trace.pieces for array in entry]
     numbered = _numbered([*raw, *trace.dims.values(), *flat_pieces])
@@ -113,33 +174,35 @@ def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:
     dims = numbered[len(raw) : len(raw) + len(trace.dims)]
     arrays = iter(numbered[len(raw) + len(trace.dims) :])
     pieces = tuple(tuple(next(arrays) for _ in entry) for entry in trace.pieces)
-
-    votes = np.asarray([layer.votes for layer in layers], dtype=bool)
-    stays = np.asarray([layer.name in whole for layer in layers], dtype=bool)
-    excluded = np.asarray([layer.name in scores.excluded for layer in layers], dtype=bool)
+    counts = np.asarray([layer.channels for layer in layers], dtype=np.int64)
     size = 1 + max((int(array.max()) for array in numbered if array.size), default=PINNED)
-    block = _blocks(size, [classes[starts[i] : starts[i + 1]] for i in range(len(layers))], pieces)
-    free = np.zeros(size, dtype=bool)
-    free[classes[votes[owner]]] = True
-    free[classes[stays[owner]]] = False
-    free[PINNED] = False
-    block[~free] = -1
-    lengths = [len(array) for array in dims]
-    return Coupling(
-        trace=trace,
-        scores=scores,
-        starts=starts,
-        layer=owner,
+    return Layout(
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        layer=np.repeat(np.arange(len(layers)), counts),
         classes=classes,
-        score=score,
-        included=~excluded[owner],
-        voting=votes[owner] & (block[classes] >= 0),
-        whole=whole,
-        block=block,
+        block=_blocks(size, numbered[: len(raw)], pieces),
         pieces=pieces,
         dims=_joined(dims),
-        dim_starts=np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64),
+        dim_starts=np.concatenate([[0], np.cumsum([len(array) for array in dims])])[:-1].astype(np.int64),
+        repeats=any(len(np.unique(array)) < len(array) for array in numbered[: len(raw)]),
+        simple=not pieces and _reads_whole_layers(numbered[: len(raw)], dims),
     )
+
+
+def _reads_whole_layers(layers: list[Ints], dims: list[Ints]) -> bool:
+    """True if every dimension holds something that must stay or all channels of some layer."""
+    whole = {frozenset(array.tolist()) for array in layers}
+    by_class: dict[int, set[frozenset[int]]] = {}
+    for members in whole:
+        for number in members:
+            by_class.setdefault(number, set()).add(members)
+    for array in {array.tobytes(): array for array in dims}.values():
+        held = frozenset(array.tolist())
+        if PINNED in held or held in whole:
+            continue
+        if not any(members <= held for number in held for members in by_class.get(number, ())):
+            return False
+    return True
 
 
 def _flat_scores(scores: Scores, trace: Trace) -> Floats:

@@ -25,13 +25,16 @@ _PRODUCTS = {
     "mm": "self", "bmm": "self", "addmm": "mat1", "baddbmm": "batch1", "addbmm": "batch1", "mv": "self",
     "addmv": "mat", "dot": "self", "vdot": "self", "matmul": "self", "linear": "input",
 }  # fmt: skip
+_LOSSY = (torch.float32, torch.float16, torch.bfloat16)
 _SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
 _REDUCTIONS = (*PLAIN, "max", "min", "median", "nanmedian", "mode")
 
 
 def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs an operator; one that draws random numbers gives constants, so that two networks can be compared."""
+    """Runs an operator so that two networks can be compared: random numbers are constants, and no precision is lost."""
     name = func._schema.name.split("::")[-1]
+    if kwargs.get("dtype") in _LOSSY:
+        kwargs = {**kwargs, "dtype": torch.float64}
     if name == "native_dropout":
         return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
     if torch.Tag.nondeterministic_seeded not in func.tags:

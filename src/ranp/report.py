@@ -1,4 +1,4 @@
-"""What pruning did: channels, parameters, FLOPs and memory before and after, what stayed whole and why, what was checked.
+"""What pruning did: channels, parameters, FLOPs, memory, before and after; what stayed whole and why; what was checked.
 
 Figures are in the paper's convention (``ranp.resources``), so that they can be laid beside its tables; the FLOPs that
 ``torch.utils.flop_counter`` counts stand below them. Norms, activations and pooling make up one row of their own, so
@@ -34,6 +34,7 @@ VERSION = 1
 OTHERS = "(other modules)"
 """Name of the row that holds what is no layer: norms, activations, pooling."""
 _MB = 4 / 1024**2
+_UNITS = {"GFLOPs": 1e-9, "MFLOPs": 1e-6, "kFLOPs": 1e-3}
 _SHOWN = 8
 
 
@@ -270,18 +271,29 @@ class Report:
         )
 
     def _by_layer(self) -> str:
-        header = ("layer", "kind", "channels", "params", "GFLOPs", "memory MB")
-        body = [_cells(row) for row in self.layers]
-        total = ("total", "", *_figures(self.channels, self.params, self.flops, self.memory))
+        unit = _unit(self.flops.before)
+        header = ("layer", "kind", "channels", "params", unit, "memory MB")
+        units = (0.0, 0.0, _UNITS[unit], _MB)
+
+        def cells(name: str, kind: str, *amounts: Amount) -> tuple[str, ...]:
+            changes = (_change(amount, scale) for amount, scale in zip(amounts, units, strict=True))
+            return (name, kind, *changes)
+
+        body = [
+            cells(f"{row.name}{'*' if row.note else ''}", row.kind, row.channels, row.params, row.flops, row.memory)
+            for row in self.layers
+        ]
+        total = cells("total", "", self.channels, self.params, self.flops, self.memory)
         return _table([header, None, *body, None, total], left=2)
 
     def _in_total(self) -> str:
+        unit = _unit(self.flops.before)
         rows: list[tuple[str, ...] | None] = [("", "before", "after", "removed"), None]
         for label, amount, scale in (
             ("channels", self.channels, 0.0),
             ("parameters", self.params, 0.0),
-            ("GFLOPs, paper (multiply-adds)", self.flops, 1e-9),
-            ("GFLOPs, true", self.true_flops, 1e-9),
+            (f"{unit}, paper (multiply-adds)", self.flops, _UNITS[unit]),
+            (f"{unit}, true", self.true_flops, _UNITS[unit]),
             ("memory MB, paper", self.memory, _MB),
         ):
             shown = (_scaled(amount.before, scale), _scaled(amount.after, scale))
@@ -303,10 +315,13 @@ def _rows(
         if layer.kind != "parameter":  # A weight used by function call is part of its module, whose row is no layer.
             for name in pairs:
                 pairs[name] = Amount(getattr(old.get(layer.name), name, 0), getattr(new.get(layer.name), name, 0))
-        elif layer.weight in shapes:
+        elif layer.weight in shapes and layer.weight.rpartition(".")[0] in old:  # else it is in no total either
             pairs["params"] = Amount(math.prod(trace.parameters[layer.weight]), math.prod(shapes[layer.weight]))
         channels = Amount(layer.channels, len(plan.kept[layer.name]))
-        rows.append(LayerReport(layer.name, layer.kind, channels, **pairs, note=notes.get(layer.name, "")))
+        note = notes.get(layer.name, "")
+        rows.append(
+            LayerReport(layer.name, layer.kind, channels, pairs["params"], pairs["flops"], pairs["memory"], note)
+        )
     rest = {
         name: Amount(
             getattr(before, name) - sum(getattr(row, name).before for row in rows),
@@ -314,7 +329,7 @@ def _rows(
         )
         for name in ("params", "flops", "memory")
     }
-    return (*rows, LayerReport(OTHERS, "", Amount(0, 0), **rest))
+    return (*rows, LayerReport(OTHERS, "", Amount(0, 0), rest["params"], rest["flops"], rest["memory"]))
 
 
 def _total(amounts: Iterable[Amount]) -> Amount:
@@ -331,28 +346,26 @@ def _amount(value: Mapping[str, Any]) -> Amount:
 
 
 def _row_from(entry: Mapping[str, Any]) -> LayerReport:
-    amounts = {name: _amount(entry[name]) for name in ("channels", "params", "flops", "memory")}
-    return LayerReport(str(entry["name"]), str(entry["kind"]), **amounts, note=str(entry["note"]))
+    channels, params, flops, memory = (_amount(entry[name]) for name in ("channels", "params", "flops", "memory"))
+    return LayerReport(str(entry["name"]), str(entry["kind"]), channels, params, flops, memory, str(entry["note"]))
 
 
-def _cells(row: LayerReport) -> tuple[str, ...]:
-    mark = "*" if row.note else ""
-    return (row.name + mark, row.kind, *_figures(row.channels, row.params, row.flops, row.memory))
+def _unit(flops: int) -> str:
+    """The unit in which a network of that many FLOPs is best read."""
+    return next((unit for unit, scale in _UNITS.items() if flops * scale >= 1), "kFLOPs")
 
 
-def _figures(channels: Amount, params: Amount, flops: Amount, memory: Amount) -> tuple[str, ...]:
-    pairs = ((channels, 0.0), (params, 0.0), (flops, 1e-9), (memory, _MB))
-    return tuple(
-        f"{_scaled(a.before, scale)} -> {_scaled(a.after, scale)}" if a.before or a.after else "" for a, scale in pairs
-    )
+def _change(amount: Amount, scale: float) -> str:
+    if not amount.before and not amount.after:
+        return ""
+    return f"{_scaled(amount.before, scale)} -> {_scaled(amount.after, scale)}"
 
 
 def _scaled(value: int, scale: float) -> str:
-    """A whole number, or a figure in another unit with as many digits as it needs to be seen."""
+    """A whole number, or a figure in another unit with two decimals, as the paper prints it."""
     if not scale:
         return f"{value:,}"
-    figure = value * scale
-    return f"{figure:.2f}" if figure >= 0.01 or figure == 0 else f"{figure:.1e}"
+    return "<0.01" if 0 < value * scale < 0.005 else f"{value * scale:,.2f}"
 
 
 def _error(error: float | None) -> str:
@@ -366,9 +379,9 @@ def _table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:
     rule = "  ".join("-" * width for width in widths)
     drawn = []
     for line in lines:
-        cells = [] if line is None else [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        drawn.append(rule if line is None else "  ".join(cells).rstrip())
+        if line is None:
+            drawn.append(rule)
+            continue
+        cells = enumerate(zip(line, widths, strict=True))
+        drawn.append("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in cells).rstrip())
     return "\n".join(drawn)

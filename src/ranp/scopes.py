@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ranp.coupling import ALWAYS, Coupling, Flags, Floats
+from ranp.coupling import ALWAYS, Coupling, Flags, Floats, Ints
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.registry import Registry
 from ranp.tracing.trace import Trace
@@ -102,7 +102,7 @@ def _network(coupling: Coupling, _sparsity: float, _seed: int) -> Order:
     count = coupling.count
     position = np.flatnonzero(coupling.included)
     levels = np.full(len(coupling.score), ALWAYS)
-    levels[position[np.argsort(-coupling.score[position], kind="stable")]] = np.arange(1, count + 1)
+    levels[position[_descending(coupling.score[position])]] = np.arange(1, count + 1)
     return Order(
         levels,
         coupling.score,
@@ -111,12 +111,22 @@ def _network(coupling: Coupling, _sparsity: float, _seed: int) -> Order:
     )
 
 
+def _descending(score: Floats) -> Ints:
+    """The positions from the highest score to the lowest, equal ones in their order.
+
+    A stable sort is several times slower than one that is not, and differs only where scores are equal.
+    """
+    order = np.argsort(-score)
+    ranked = score[order]
+    return np.argsort(-score, kind="stable") if np.any(ranked[1:] == ranked[:-1]) else order
+
+
 def _layer(coupling: Coupling, _sparsity: float, _seed: int) -> Order:
     """The same share of every layer: ``ceil(n_l * (1 - sparsity))`` of its channels, the highest scores."""
-    order = np.lexsort((-coupling.score, coupling.layer))
+    order = np.lexsort((-coupling.score, coupling.layout.layer))
     levels = np.empty(len(order))
-    place = np.arange(len(order)) - coupling.starts[coupling.layer[order]]
-    sizes = np.diff(coupling.starts)[coupling.layer[order]]
+    place = np.arange(len(order)) - coupling.layout.starts[coupling.layout.layer[order]]
+    sizes = np.diff(coupling.layout.starts)[coupling.layout.layer[order]]
     levels[order] = (place + ROUNDING) / sizes
     return Order(levels, coupling.score, lambda sparsity: 1 - sparsity, lambda budget: 1 - budget)
 

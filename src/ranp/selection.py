@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ranp import snip as _snip  # registers the scope "weights"
 from ranp.coupling import Coupling, Flags, couple
 from ranp.errors import InfeasibleError, UnsupportedError
 from ranp.plan import Cut, Plan, Sparsity
 from ranp.scopes import Order, Scope, Wanted, resolve
-from ranp.ties import TIES, Needs, TieRule, needs
+from ranp.ties import TIES, Needs, TieRule, first_channels, needs
 from ranp.tracing.trace import Layer, Trace
 
 if TYPE_CHECKING:
@@ -104,7 +105,11 @@ def max_sparsity(
     A closed form where the order of the channels does not depend on the sparsity: the budget that the neediest layer
     needs for its first channel. For ``scope="weights"`` and scopes of your own it is a bisection.
     """
-    return Selection.of(scores, trace, scope=scope, keep=keep, tie=tie, seed=seed).max_sparsity()
+    chosen, coupling = resolve(scope), couple(scores, trace, keep)
+    if chosen.nested and coupling.layout.simple and tie in TIES:
+        order = chosen.order(coupling, 0.0, seed)
+        return order.largest(first_channels(coupling, order.levels))
+    return Selection.of(scores, trace, scope=chosen, keep=keep, tie=tie, seed=seed).max_sparsity()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,9 +197,9 @@ class Selection:
 
         Layers come first, in their order, then the tensors of ``Trace.dims``.
         """
-        coupling = self.coupling
+        layout = self.coupling.layout
         values = []
-        for classes, starts in ((coupling.classes, coupling.starts[:-1]), (coupling.dims, coupling.dim_starts)):
+        for classes, starts in ((layout.classes, layout.starts[:-1]), (layout.dims, layout.dim_starts)):
             if len(starts):
                 values.append(np.minimum.reduceat(found.wanted[classes], starts))
         if not values:
@@ -240,16 +245,18 @@ class Selection:
             lost = f"removes all {layer.channels} channels of {layer.name!r}"
         else:
             tensor, dim, classes = coupling.cuttable()[where - len(trace.layers)]
-            layer = trace.layers[int(coupling.layer[np.isin(coupling.classes, classes)][0])]
+            layer = trace.layers[int(coupling.layout.layer[np.isin(coupling.classes, classes)][0])]
             lost = f"leaves nothing of dimension {dim} of {tensor!r}, {len(classes)} channels of {layer.name!r}"
         best = self.max_sparsity()
         if exact:
             order, found = self.at(best)
             total = int(np.count_nonzero(coupling.movable))
             best = self._removed(found, max(order.budget(best), self._demand(found)[0])) / max(total, 1)
+        # Rounded down, but not by a float error: 0.34 must not become 0.3399.
+        stated = math.floor(best * 1e4 + 1e-11) / 1e4
         what = "share of prunable channels" if exact else "sparsity"
         return (
-            f"sparsity={wish:g} {lost}. The largest feasible {what} here is {math.floor(best * 1e4) / 1e4:.4f}. "
+            f"sparsity={wish:g} {lost}. The largest feasible {what} here is {stated:.4f}. "
             f"Lower it, or pass keep=[{layer.name!r}]."
         )
 
@@ -281,21 +288,19 @@ class Selection:
             if len(trace.dims.get((layer.weight, layer.out_dim), ())) == layer.channels
         }
         channels = {layer.name: layer.channels for layer in trace.layers}
-        notes = tuple(f"{layer.name}: {why}" for layer in trace.layers if (why := self._why(layer)))
+        homes = coupling.split(coupling.block[coupling.classes] < 0)
+        reasons = [(layer.name, self._why(layer, flags)) for layer, flags in zip(trace.layers, homes, strict=True)]
+        notes = tuple(f"{name}: {why}" for name, why in reasons if why)
         logger.info("kept %d of %d channels", trace.channels - sparsity.removed, trace.channels)
         return Plan(kept, channels, cuts, sparsity, settings, notes, outputs)
 
-    def _why(self, layer: Layer) -> str:
+    def _why(self, layer: Layer, fixed: npt.NDArray[np.generic]) -> str:
         """Why channels of that layer are kept whatever their scores; empty if none are."""
         if layer.name in self.coupling.whole:
             return self.coupling.whole[layer.name]
         if layer.reason or layer.pinned:
             return layer.reason or "must stay"
-        index = self.coupling.trace.layers.index(layer)
-        begin, end = self.coupling.starts[index : index + 2]
-        if (self.coupling.block[self.coupling.classes[begin:end]] < 0).all():
-            return "coupled with a layer that is kept whole"
-        return ""
+        return "coupled with a layer that is kept whole" if fixed.all() else ""
 
 
 def _checked(sparsity: float) -> float:

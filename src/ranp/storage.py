@@ -1,3 +1,315 @@
-"""x"""
-def save(path, model, plan, **metadata): ...
-def load(path, build): ...
+"""A slim network in one file: its tensors as safetensors, its plan and what else is known of it as JSON in the header.
+
+A file never names code to run: whoever loads it says how the full network is built, the plan says what to cut out of
+it, and the tensors fill what is left. No pickle is read or written. A checksum over all of it is tested on loading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ranp import files
+from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
+from ranp.plan import Plan
+from ranp.registry import Registry
+from ranp.slimming import slim
+from ranp.tracing.stage import named_tensors, tensors_in, untouched_rng, unwrap
+
+__all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
+
+FORMAT = "ranp-model"
+VERSION = 1
+
+Build = Callable[[], nn.Module]
+"""Makes the full network; what weights it starts from does not matter."""
+
+NETWORKS: Registry[Build] = Registry("network")
+"""The networks that ``load`` and the command line know by name in this process."""
+
+logger = logging.getLogger(__name__)
+
+
+def register_network(name: str, build: Build) -> Build:
+    """Makes a network known by name, for ``load(path, name)`` and the command line, and returns ``build``."""
+    return NETWORKS.register(name, build)
+
+
+def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata: Any) -> None:
+    """Writes a slim network, trained or not, with its plan, so that ``load`` needs only the code of the full one.
+
+    Parameters and buffers are written with their own precision, tensors that modules share once. Which parameters are
+    frozen and which modules are in train mode is remembered.
+
+    Args:
+        path: The file; what it held before is replaced in one step, or not at all.
+        model: The slim network. DataParallel, DDP and compiled ones are unwrapped.
+        plan: What made it slim.
+        **metadata: Anything JSON can say, to be read back with ``storage.metadata``.
+
+    Raises:
+        StorageError: The file cannot be written, ``metadata`` is not plain JSON, or a tensor holds no data.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save as serialise
+
+    network = unwrap(model)
+    for name, module in network.named_modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            logger.warning("module %r has extra state, which is not saved: only parameters and buffers are", name)
+    tensors = {name: _plain(name, tensor) for name, tensor in named_tensors(network)}
+    first = {id(tensor): name for name, tensor in named_tensors(network)}
+    about = {
+        "tied": {name: first[id(t)] for name, t in _all_tensors(network) if first[id(t)] != name},
+        "frozen": [name for name, parameter in network.named_parameters() if not parameter.requires_grad],
+        "training": network.training,
+        "unlike": [name for name, module in network.named_modules() if module.training != network.training],
+    }
+    header = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "network": _json("network", about),
+        "plan": _plan_text(plan),
+        "metadata": _json("metadata", metadata),
+    }
+    header["checksum"] = _checksum(header, tensors)
+    try:
+        data = serialise(tensors, header)
+    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
+        raise StorageError(
+            f"cannot write {str(path)!r}: safetensors does not take these tensors ({error}). "
+            "Convert them to a common floating-point type first."
+        ) from error
+    files.write_atomic(path, data)
+
+
+def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = None) -> nn.Module:
+    """Reads a slim network: builds the full one, cuts it by the plan in the file, and fills in the tensors of the file.
+
+    The full network is built on the meta device, so that it never takes memory; a ``build`` that cannot run there is
+    called again for real. Torch's random state is left as it was. The result is on the CPU, in the precision it was
+    saved with.
+
+        >>> net = nn.Sequential(nn.Conv3d(1, 4, 1), nn.ReLU(), nn.Conv3d(4, 2, 1))
+        >>> from ranp.plan import Sparsity
+        >>> whole = Plan({"0": (0, 1, 2, 3), "2": (0, 1)}, {"0": 4, "2": 2}, {}, Sparsity(0.0, 0, 6, 4))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(Path(folder, "net.safetensors"), net, whole)
+        ...     again = load(Path(folder, "net.safetensors"), lambda: nn.Sequential(
+        ...         nn.Conv3d(1, 4, 1), nn.ReLU(), nn.Conv3d(4, 2, 1)))
+        >>> torch.equal(again[0].weight, net[0].weight)
+        True
+
+    Args:
+        path: A file that ``save`` wrote.
+        build: Makes the full network (a class or function without arguments), or a name known to ``NETWORKS``, such as
+            ``"unet3d-shapenet"`` once ``ranp.paper.models`` is imported.
+        example: Inputs of one call; only for a plan that was transferred to another input size, see ``ranp.slim``.
+
+    Raises:
+        StorageError: The file is missing, torn, changed since it was written, or of another kind.
+        PlanMismatchError: The file was made from another network than ``build`` makes.
+        UnsupportedError: No network is registered under that name, or ``build`` does not make a network.
+    """
+    make = NETWORKS.get(build) if isinstance(build, str) else build
+    header, tensors = _read(path)
+    about = _parsed(path, header, "network")
+    plan = _plan_from(path, header["plan"])
+    with untouched_rng():
+        network = slim(hollow(make), plan, example=example)
+    try:
+        _fill(network, tensors, about)
+    except PlanMismatchError as error:
+        raise PlanMismatchError(f"{str(path)!r} is not of the network that was built: {error}") from error
+    return network
+
+
+def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What ``save`` was given as ``metadata``; only the header of the file is read, and no checksum is tested.
+
+    Raises:
+        StorageError: The file is missing, torn, or of another kind.
+    """
+    value: dict[str, Any] = _parsed(path, _header(path), "metadata")
+    return value
+
+
+def plan_of(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file that ``save`` wrote; only the header is read, and no checksum is tested.
+
+    Raises:
+        StorageError: The file is missing, torn, or of another kind.
+    """
+    return _plan_from(path, _header(path)["plan"])
+
+
+def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every parameter and buffer under each of its names."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+def _plain(name: str, tensor: Tensor) -> Tensor:
+    """A tensor as the file holds it: on the CPU, contiguous, sharing memory with no other."""
+    if tensor.is_meta:
+        raise StorageError(f"tensor {name!r} is on the meta device and holds no data. Give the network weights first.")
+    return tensor.detach().to("cpu", copy=True).contiguous()
+
+
+def _json(what: str, value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise StorageError(
+            f"{what} is not plain JSON ({error}). Use strings, finite numbers, lists and dictionaries only."
+        ) from error
+
+
+def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over every header entry but the checksum itself, and over name, type, shape and bytes of every tensor."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps(sorted(item for item in header.items() if item[0] != "checksum")).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _plan_text(plan: Plan) -> str:
+    """The plan as the text of its own file, which is its one format."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan.save(Path(folder, "plan.json"))
+        return Path(folder, "plan.json").read_text(encoding="utf-8")
+
+
+def _plan_from(path: str | os.PathLike[str], text: str) -> Plan:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "plan.json").write_text(text, encoding="utf-8")
+        try:
+            return Plan.load(Path(folder, "plan.json"))
+        except StorageError as error:
+            raise StorageError(f"the plan inside {str(path)!r} cannot be read ({error})") from error
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Header and tensors of a whole, unchanged file."""
+    from safetensors import SafetensorError, safe_open
+
+    header = _header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            # The file is mapped into memory; a clone outlives whatever happens to it.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise StorageError(_torn(path, error)) from error
+    if _checksum(header, tensors) != header["checksum"]:
+        raise StorageError(f"{str(path)!r} was changed since it was written: its checksum is wrong. Restore a copy.")
+    return header, tensors
+
+
+def _header(path: str | os.PathLike[str]) -> dict[str, str]:
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise StorageError(f"cannot read {str(path)!r}: there is no such file. Check the path.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise StorageError(_torn(path, error)) from error
+    wanted = {"version", "network", "plan", "metadata", "checksum"}
+    if header.get("format") != FORMAT or not wanted <= header.keys():
+        raise StorageError(f"{str(path)!r} holds tensors, but ranp.save did not write it. Pass a file that it wrote.")
+    if header["version"] not in map(str, range(1, VERSION + 1)):
+        raise StorageError(
+            f"{str(path)!r} has {FORMAT} version {header['version']!r}; this release reads 1 to {VERSION}. Update ranp."
+        )
+    return header
+
+
+def _torn(path: str | os.PathLike[str], error: Exception) -> str:
+    return f"{str(path)!r} is torn, or no safetensors file ({error}). Restore a copy, or save the network again."
+
+
+def _parsed(path: str | os.PathLike[str], header: Mapping[str, str], entry: str) -> dict[str, Any]:
+    try:
+        value = json.loads(header[entry])
+    except ValueError as error:
+        raise StorageError(f"entry {entry!r} in the header of {str(path)!r} is not JSON ({error}).") from error
+    if not isinstance(value, dict):
+        raise StorageError(
+            f"entry {entry!r} in the header of {str(path)!r} is a {type(value).__name__}, not an object."
+        )
+    return value
+
+
+def hollow(build: Build) -> nn.Module:
+    """The full network, on the meta device if it can be built there: nothing is allocated for its weights."""
+    try:
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of weights that cannot be copied to meta: they come from the file
+            network = build()
+        if isinstance(network, nn.Module) and not _loses_data(network):
+            return unwrap(network)
+    except Exception as error:  # The builder is the user's code and may raise anything.
+        logger.info("the network cannot be built without data (%s: %s)", type(error).__name__, error)
+    network = build()
+    if not isinstance(network, nn.Module):
+        raise UnsupportedError(f"build made a {type(network).__name__}. Pass a function that returns the full network.")
+    return unwrap(network)
+
+
+def _loses_data(network: nn.Module) -> bool:
+    """True if a module holds a tensor that is no parameter and no buffer: no file would give it values again."""
+    stores = ("_parameters", "_buffers", "_modules")
+    return any(
+        tensor.is_meta
+        for module in network.modules()
+        for tensor in tensors_in([value for name, value in vars(module).items() if name not in stores])
+    )
+
+
+def _fill(network: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Gives every parameter and buffer the tensor of the file, shared where the saved network shared it."""
+    tied, frozen = dict(about["tied"]), set(about["frozen"])
+    wanted = {name: tied.get(name, name) for name, _ in _all_tensors(network)}
+    stray = sorted(set(wanted.values()) ^ set(tensors))
+    if stray:
+        raise PlanMismatchError(
+            f"only {'the file' if stray[0] in tensors else 'the network'} has {stray[0]!r}. "
+            "Build the network the file was made from."
+        )
+    for name, current in _all_tensors(network):
+        if current.shape != tensors[wanted[name]].shape:
+            raise PlanMismatchError(
+                f"{name!r} has shape {tuple(tensors[wanted[name]].shape)} in the file and {tuple(current.shape)} after "
+                "cutting. Build the network the file was made from."
+            )
+    parameters = {
+        name: nn.Parameter(tensors[name], requires_grad=name not in frozen)
+        for name in {wanted[name] for name, _ in network.named_parameters(remove_duplicate=False)}
+    }
+    for prefix, module in network.named_modules(remove_duplicate=False):
+        start = f"{prefix}." if prefix else ""
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                module._parameters[key] = parameters[wanted[start + key]]
+        for key, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[key] = tensors[wanted[start + key]]
+    network.train(bool(about["training"]))
+    unlike = set(about["unlike"])
+    for name, module in network.named_modules():
+        if name in unlike:
+            module.training = not network.training

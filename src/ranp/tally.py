@@ -100,7 +100,8 @@ class Tally:
             if parameter.grad is not None:
                 self._take(parameter, terms)
         found = [
-            self._batch.get(index, torch.zeros(layer.channels)).detach() for index, layer in enumerate(self.layers)
+            self._batch[index].detach() if index in self._batch else torch.zeros(layer.channels)
+            for index, layer in enumerate(self.layers)
         ]
         found = found if len({values.device for values in found}) == 1 else [values.cpu() for values in found]
         flat = torch.cat(found).cpu().double()  # one transfer a batch, and float64 on the CPU: MPS has none
@@ -125,9 +126,10 @@ class Tally:
     def weight_sums(self) -> Iterator[tuple[torch.Tensor, list[Layer]]]:
         """Per-weight sums over batches and the layers they belong to, in an order that is the same on every rank."""
         for key, (parameter, terms) in self._terms.items():
-            dtype = torch.promote_types(parameter.dtype, torch.float32)
-            missing = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
-            yield self._sums.get(key, missing), [self.layers[term.layer] for term in terms]
+            if key not in self._sums:  # no gradient reached it on this rank
+                dtype = torch.promote_types(parameter.dtype, torch.float32)
+                self._sums[key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+            yield self._sums[key], [self.layers[term.layer] for term in terms]
 
     def _gathered(self, parameter: torch.Tensor) -> None:
         """The hook: reduces a gradient and frees it. Gradients that no layer needs are freed at once."""

@@ -33,7 +33,10 @@ class Needs:
 
 
 TieRule = Callable[[Coupling, Floats, Ints], Floats]
-"""``(coupling, level of each position, rank of each class in its block) -> need of each class``."""
+"""``(coupling, level of each position, rank of each class in its block) -> need of each class``.
+
+Whatever the rule, a block keeps a first class as soon as one voting layer is granted a channel there.
+"""
 
 TIES: Registry[TieRule] = Registry("tie")
 
@@ -46,21 +49,22 @@ def hungriest(coupling: Coupling, levels: Floats, rank: Ints) -> Floats:
     """
     block = coupling.block
     position = np.flatnonzero(coupling.voting)
-    member, owner, level = coupling.classes[position], coupling.layer[position], levels[position]
-    order = np.lexsort((level, member, owner))
-    member, owner, level = member[order], owner[order], level[order]
-    first = np.ones(len(member), dtype=bool)
-    first[1:] = (member[1:] != member[:-1]) | (owner[1:] != owner[:-1])
-    member, owner, level = member[first], owner[first], level[first]
+    member, owner, level = coupling.classes[position], coupling.layout.layer[position], levels[position]
+    if coupling.layout.repeats:
+        order = np.lexsort((level, member, owner))
+        member, owner, level = member[order], owner[order], level[order]
+        first = np.ones(len(member), dtype=bool)
+        first[1:] = (member[1:] != member[:-1]) | (owner[1:] != owner[:-1])
+        member, owner, level = member[first], owner[first], level[first]
 
-    order = np.lexsort((level, owner, block[member]))
+    order = np.lexsort((level, block[member] * len(coupling.trace.layers) + owner))
     home, owner, level = block[member[order]], owner[order], level[order]
     begins = np.ones(len(home), dtype=bool)
     begins[1:] = (home[1:] != home[:-1]) | (owner[1:] != owner[:-1])
     granted = np.arange(len(home)) - np.flatnonzero(begins)[np.cumsum(begins) - 1] if len(home) else home
 
     free = np.flatnonzero(block >= 0)
-    sizes = np.bincount(block[free], minlength=int(block.max(initial=0)) + 1)
+    sizes = np.bincount(block[free], minlength=1)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     slots = np.full(len(free), np.inf)
     np.minimum.at(slots, offsets[home] + granted, level)
@@ -107,18 +111,19 @@ def needs(
     kept = wanted.copy()
 
     loose = coupling.block >= 0
-    for entry in coupling.pieces:
+    for entry in coupling.layout.pieces:
         loose[np.concatenate(entry)] = False
-    block = np.where(loose, coupling.block, -1)
-    place = _rank_in(block, wanted, -best)
-    order = np.lexsort((place, block))[np.count_nonzero(~loose) :]
-    sizes = np.bincount(block[order], minlength=1) if len(order) else np.zeros(1, dtype=np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    base = place[order] - place[order] % round_to
-    sources = wanted[order][offsets[block[order]] + base] if len(order) else wanted[order]
-    kept[order] = np.where(base < min_channels, ALWAYS, sources)
-
-    for entry in coupling.pieces:
+    if min_channels > 1 or round_to > 1:
+        block = np.where(loose, coupling.block, -1)
+        place = _rank_in(block, wanted, -best)
+        order = np.lexsort((place, block))[np.count_nonzero(~loose) :]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(block[order], minlength=1))])
+        base = place[order] - place[order] % round_to
+        sources = wanted[order[offsets[block[order]] + base]]
+        kept[order] = np.where(base < min_channels, ALWAYS, sources)
+    else:
+        kept[loose & (rank == 0)] = ALWAYS
+    for entry in coupling.layout.pieces:
         _even_out(entry, wanted, kept, best, min_channels, round_to)
     wanted[PINNED] = kept[PINNED] = ALWAYS
     return Needs(wanted, kept)
@@ -153,11 +158,24 @@ def _even_out(
 
 
 def _rank_in(block: Ints, *keys: Floats) -> Ints:
-    """Place of each class in its block by the keys, lowest first, then by its number."""
-    order = np.lexsort((*reversed(keys), block))
+    """Place of each class in its block by the keys, lowest first, then by its number; 0 for classes in no block."""
+    free = np.flatnonzero(block >= 0)
+    order = free[np.lexsort((*(key[free] for key in reversed(keys)), block[free]))]
     home = block[order]
     begins = np.ones(len(home), dtype=bool)
     begins[1:] = home[1:] != home[:-1]
-    place = np.empty(len(home), dtype=np.int64)
-    place[order] = np.arange(len(home)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    place = np.zeros(len(block), dtype=np.int64)
+    if len(home):
+        place[order] = np.arange(len(home)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
     return place
+
+
+def first_channels(coupling: Coupling, levels: Floats) -> float:
+    """The budget at which every layer keeps its first channel, under any tie rule.
+
+    The closed form of the paper's search: the smallest over layers of the largest score in the layer, or in a layer it
+    is coupled with. Right if the layout is ``simple``.
+    """
+    starts = coupling.layout.starts[:-1]
+    first = anyone(coupling, levels, coupling.block)[coupling.classes]
+    return float(np.minimum.reduceat(first, starts).max()) if len(starts) else ALWAYS

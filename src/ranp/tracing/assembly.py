@@ -119,11 +119,8 @@ def _class_ids(
 def _norm_of(name: str, tracer: Tracer) -> str | None:
     """The norm module that alone consumes what a layer makes."""
     readers = tracer.runs[False].ledger.consumers.get(name, set()) - {name}
-    if len(readers) != 1:
-        return None
-    reader = next(iter(readers))
-    modules = dict(tracer.model.named_modules())
-    return reader if isinstance(modules.get(reader), CHANNEL_NORMS) else None
+    reader = next(iter(readers)) if len(readers) == 1 else ""
+    return reader if reader and isinstance(tracer.model.get_submodule(reader), CHANNEL_NORMS) else None
 
 
 class _Reasons:

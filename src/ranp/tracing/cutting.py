@@ -96,11 +96,10 @@ def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...
 
 def _mirror_parametrised(model: nn.Module, keeps: Keeps) -> None:
     """Layers whose weight is computed (weight norm and the like) mirror the sizes of what is computed."""
-    for name, module in model.named_modules():
-        if any(key.startswith(f"{name}.parametrizations.") for key in keeps):
-            _mirror(module)
-        elif any(key in (f"{name}.weight_v", f"{name}.weight_orig") for key in keeps):
-            _mirror(module)
+    owners = {key.split(".parametrizations.")[0] for key in keeps if ".parametrizations." in key}
+    owners |= {key.rpartition(".")[0] for key in keeps if key.endswith((".weight_v", ".weight_orig"))}
+    for owner in owners:
+        _mirror(model.get_submodule(owner))
 
 
 def _mirror(module: nn.Module) -> None:

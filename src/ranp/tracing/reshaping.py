@@ -134,5 +134,5 @@ def _glue(
             pin(vectors[other], "a view merges two dimensions that are both pruned")
         sizes = [factors[i][2] for i in mine]
         axis = [n if i == real[-1] else 1 for i, n in zip(mine, sizes, strict=True)]
-        result[dim] = np.ascontiguousarray(np.broadcast_to(vectors[real[-1]].reshape(axis), sizes)).reshape(-1)
+        result[dim] = np.broadcast_to(vectors[real[-1]].reshape(axis), sizes).flatten()
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from ranp.errors import UnsupportedError
+from ranp.tracing.operation import flat_tensors
+from ranp.tracing.shapes import shortcut
 
 META = torch.device("meta")
 
@@ -108,15 +111,21 @@ def to_meta(inputs: Any) -> Any:
     return tree_map(lambda x: x.detach().to(META) if isinstance(x, torch.Tensor) and is_floating(x) else x, inputs)
 
 
-def at_least_two(inputs: Any) -> Any:
-    """The same pytree with a batch of one repeated to two, since train-mode norms refuse a single value."""
+def at_least_two(inputs: Any, count: int = 2) -> Any:
+    """The same pytree with a batch of one repeated, since train-mode norms refuse a single value."""
 
-    def twice(x: Any) -> Any:
+    def repeat(x: Any) -> Any:
         if isinstance(x, torch.Tensor) and x.dim() > 1 and x.shape[0] == 1:
-            return x.repeat(2, *[1] * (x.dim() - 1))
+            return x.repeat(count, *[1] * (x.dim() - 1))
         return x
 
-    return tree_map(twice, inputs)
+    return tree_map(repeat, inputs)
+
+
+@cache
+def _places(func: Any) -> bool:
+    """True if an operator can be told on which device to put its result."""
+    return any(argument.name == "device" for argument in func._schema.arguments)
 
 
 def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -125,22 +134,26 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     Tensors made from nothing become data-free if they are floating point; integer ones are really made, since code
     may index channels with them.
     """
-    flat = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+    flat = list(flat_tensors((args, kwargs)))
     if not flat:
-        if "device" not in {a.name for a in func._schema.arguments}:
+        if not _places(func):
             return func(*args, **kwargs)
         out = func(*args, **{**kwargs, "device": META})
         return out if is_floating(out) else func(*args, **{**kwargs, "device": torch.device("cpu")})
-    if not any(x.device.type == "meta" for x in flat):
+    real = [x for x in flat if x.device.type != "meta"]
+    if len(real) == len(flat):
         device = kwargs.get("device")
         if device is not None and torch.device(device).type == "meta":
             kwargs = {**kwargs, "device": torch.device("cpu")}
         return func(*args, **kwargs)
-    kwargs = {k: META if k == "device" and v is not None else v for k, v in kwargs.items()}
-    args, kwargs = tree_map(
-        lambda x: x.to(META) if isinstance(x, torch.Tensor) and x.device.type != "meta" else x, (args, kwargs)
-    )
-    return func(*args, **kwargs)
+    if "device" in kwargs:
+        kwargs = {k: META if k == "device" and v is not None else v for k, v in kwargs.items()}
+    if real:
+        args, kwargs = tree_map(
+            lambda x: x.to(META) if isinstance(x, torch.Tensor) and x.device.type != "meta" else x, (args, kwargs)
+        )
+    out = shortcut(func, args, kwargs)
+    return func(*args, **kwargs) if out is None else out
 
 
 class MetaMode(TorchDispatchMode):  # type: ignore[misc]

@@ -126,9 +126,11 @@ class Tracer:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], [], {}
         self.births = {}
+        copy = None
         for train in (False, True):
             run = self.runs[train] = Run()
-            copy = copy_model(self.model, meta=self.meta)
+            if copy is None or not self.meta:  # real tensors may be rewritten by a run (statistics, codebooks)
+                copy = copy_model(self.model, meta=self.meta)
             self.births = give_birth(copy, self.space, self.births or None)
             try:
                 self._run(copy, self.space, run.ledger, self.births, train, full=True)
@@ -186,10 +188,12 @@ class Tracer:
         """Runs a cut copy in each mode beside the full records; tells mode, operator and reason of a failure."""
         births = {**self.births, **{(key, 0): vector for key, vector in self.attributes.items()}}
         keeps = keeps_of(births, keep)
+        copy = None
         for train, run in self.runs.items():
             if run.failed:
                 continue
-            copy = cut_model(copy_model(self.model, meta=self.meta), keeps)
+            if copy is None or not self.meta:
+                copy = cut_model(copy_model(self.model, meta=self.meta), keeps)
             failure = self.compare(copy, classes, keep, train)
             if failure is not None:
                 return (train, *failure)

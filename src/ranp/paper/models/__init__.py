@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ranp.paper.models.i3d import I3D
 from ranp.paper.models.mobilenetv2 import MobileNetV2
 from ranp.paper.models.psmnet import PSMNet
 from ranp.paper.models.unet3d import UNet3d
+from ranp.storage import register_network
 
 __all__ = ["I3D", "MobileNetV2", "PSMNet", "UNet3d", "build", "example", "names"]
 
@@ -108,3 +110,8 @@ def _find(name: str) -> _Network:
     if name not in _NETWORKS:
         raise UnsupportedError(unknown_name("network", name, _NETWORKS))
     return _NETWORKS[name]
+
+
+for _name in _NETWORKS:
+    register_network(_name, partial(build, _name))
+del _name

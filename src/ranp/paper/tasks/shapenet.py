@@ -82,9 +82,9 @@ class ProceduralShapes(Dataset[Sample]):
         rng, category = self._generator(index, 1), self.category(index)
         points, parts = sample_points(CATEGORIES[category](rng.uniform), rng, _POINTS)
         points = points - (points.max(axis=0) + points.min(axis=0)) / 2
-        points = points * rng.uniform(0.85, 1.15, 3)
-        points = points @ turning((rng.uniform(-0.2, 0.2), rng.uniform(-0.2, 0.2), rng.uniform(-0.6, 0.6))).T
-        points = points * (rng.uniform(0.75, 0.97) / np.linalg.norm(points, axis=1).max())
+        points = points * rng.uniform(0.9, 1.1, 3)
+        points = points @ turning((rng.uniform(-0.1, 0.1), rng.uniform(-0.1, 0.1), rng.uniform(-0.35, 0.35))).T
+        points = points * (rng.uniform(0.88, 1.0) / np.linalg.norm(points, axis=1).max())
         seen = _seen(points, parts, rng)
         points = points[seen] + rng.normal(0, _JITTER, (int(seen.sum()), 3))
         return voxelise(points, _FIRST[category] + parts[seen], self.size)

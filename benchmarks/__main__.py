@@ -1,0 +1,42 @@
+"""Runs the benchmarks that are named, all of them if none is, and prints their tables in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+import torch
+
+from benchmarks import analysis, scoring, search, shapenet_table, slim_step
+
+BENCHMARKS = {
+    "scoring": scoring.run,
+    "analysis": analysis.run,
+    "search": search.run,
+    "slim": slim_step.run,
+    "shapenet": shapenet_table.run,
+}
+ON_REQUEST = {"shapenet"}
+"""Full-size networks on real arrays, minutes on a laptop: run when named."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all but "
+                        f"{', '.join(sorted(ON_REQUEST))}")
+    parser.add_argument("--quick", action="store_true", help="few pairs, small networks: does it run at all?")
+    parser.add_argument("--threads", type=int, default=None, help="threads of torch, default: its own choice")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(BENCHMARKS))
+    if unknown:
+        parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    logging.getLogger("ranp").setLevel(logging.ERROR)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n")
+    for name in arguments.names or [name for name in BENCHMARKS if name not in ON_REQUEST]:
+        BENCHMARKS[name](quick=arguments.quick)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The ``ranp`` command: one file per verb; what is slow to import is imported inside the verb.
+
+Exit status: 0 done, 2 the input was refused (one line says why), 1 anything else, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from ranp.cli.demo import demo
+from ranp.cli.profile import profile
+from ranp.cli.prune import prune
+from ranp.cli.search import search
+from ranp.errors import RanpError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="ranp",
+    help="Slim 3D networks before training: resource-aware neuron pruning at initialisation.",
+    epilog="MODEL is a registered name (ranp profile --list) or package.module:function that returns the network.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _verb in (profile, prune, search, demo):
+    app.command(_verb.__name__)(_verb)
+del _verb
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ranp import __version__
+
+        typer.echo(f"ranp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from; may stand anywhere.")] = False,
+) -> None:
+    """Declares the options that ``main`` has acted upon already, so that ``--help`` shows them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status; a refusal is one line on stderr, never a traceback.
+
+    Args:
+        arguments: What follows ``ranp``; default: that of the process.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [word for word in given if word != "--debug"] or ["--help"]
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.DEBUG if debug else logging.WARNING)
+    try:
+        status = app(given, prog_name="ranp", standalone_mode=False)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, debug)
+    except RanpError as error:
+        return _fail(str(error), 2, debug)
+    except Exception as error:
+        show = getattr(error, "format_message", None)  # what the parser of the command line refuses
+        if callable(show):
+            return _fail(f"{show()} Try 'ranp --help'.", 2, debug)
+        return _fail(f"{type(error).__name__}: {error}", 1, debug)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(reason: str, status: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    typer.echo(f"error: {' '.join(reason.split())}", err=True)
+    return status

@@ -1,0 +1,75 @@
+"""The terminal: results on stdout, progress on stderr, whole lines where nobody is looking."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+_FILE_WIDTH = 200
+"""Columns of a table that goes into a file or a pipe, where rich would cut at 80."""
+
+
+def show_json(value: Any) -> None:
+    """Writes one JSON value to stdout."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1) -> None:
+    """Writes a table to stdout, the first ``left`` columns flush left.
+
+    Args:
+        header: Names of the columns.
+        rows: Cells of each row.
+        title: A line above it.
+        left: How many columns hold words rather than figures.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
+    if title:
+        console.print(title, style="bold", soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+@contextmanager
+def progress_bars(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Draws bars on stderr, one for each label; the value is a function of ``(label, done, total or None)``.
+
+    Args:
+        quiet: Draw nothing.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def move(label: str, done: int, total: int | None) -> None:
+            if label not in bars:
+                bars[label] = progress.add_task(label, total=total)
+            progress.update(bars[label], completed=done, total=total)
+
+        yield move
+
+
+@contextmanager
+def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """One bar: the value is a function of ``(done, total or None)``."""
+    with progress_bars(quiet=quiet) as move:
+        yield lambda done, total: move(label, done, total)

@@ -1,0 +1,60 @@
+"""A run folder: ``recipe.json``, ``plan.json``, ``report.json`` and ``model.safetensors``, all of them or none."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ranp.errors import StorageError
+
+if TYPE_CHECKING:
+    from ranp.prune import Pruned
+
+RECIPE = "ranp-recipe"
+RECIPE_VERSION = 1
+
+
+def check_folder(out: Path, *, force: bool) -> None:
+    """Refuses a folder that results cannot go into.
+
+    Raises:
+        StorageError: It is a file, or holds something and ``force`` is not given.
+    """
+    if out.exists() and not out.is_dir():
+        raise StorageError(f"--out {str(out)!r} is a file. Name a folder.")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise StorageError(f"--out {str(out)!r} is not empty. Name another folder, or pass --force to write into it.")
+
+
+def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path]:
+    """Writes the results beside the folder first, and moves them into place when all are there.
+
+    Returns:
+        The files.
+
+    Raises:
+        StorageError: Something cannot be written; the folder is then as it was.
+    """
+    from ranp import files, storage
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            folder = Path(temporary, "run")
+            folder.mkdir()
+            files.write_json(folder / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
+            pruned.plan.save(folder / "plan.json")
+            pruned.report.save(folder / "report.json")
+            storage.save(folder / "model.safetensors", pruned.model, pruned.plan, recipe=dict(recipe))
+            names = sorted(path.name for path in folder.iterdir())
+            if out.is_dir():
+                for name in names:
+                    os.replace(folder / name, out / name)
+            else:
+                os.rename(folder, out)
+    except OSError as error:
+        raise StorageError(f"cannot write to {str(out)!r}: {error.strerror or error}. Name another folder.") from error
+    return [out / name for name in names]

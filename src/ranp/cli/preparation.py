@@ -1,0 +1,92 @@
+"""Everything that can be refused is refused before anything slow begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ranp.cli.sources import Data, Network, code, find_data, find_example, find_network, needed_example
+from ranp.errors import UnsupportedError, unknown_name
+
+if TYPE_CHECKING:
+    from ranp.criteria import Criterion
+    from ranp.methods import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What ``prune`` and ``search`` work on, checked.
+
+    Attributes:
+        network: MODEL.
+        method: ``--method``.
+        criterion: ``--criterion``, or the method's own.
+        data: What to score on.
+        example: Inputs of one call, None for those of the first batch.
+        strength: ``--strength``, or the task's.
+    """
+
+    network: Network
+    method: Method
+    criterion: Criterion
+    data: Data
+    example: Any
+    strength: float | None
+
+
+def prepare(
+    model: str,
+    *,
+    method: str,
+    criterion: str | None,
+    tie: str,
+    mode: str,
+    strength: float | None,
+    task: str | None,
+    folder: Path | None,
+    batches: str | None,
+    loss: str | None,
+    size: int | None,
+    max_batches: int | None,
+    seed: int,
+    inputs: Sequence[str],
+    example: str | None,
+) -> Setup:
+    """Checks the options and finds what they name.
+
+    Raises:
+        UnsupportedError: An option is wrong, or something is missing.
+    """
+    from ranp.criteria import find_criterion
+    from ranp.methods import resolve
+    from ranp.ties import TIES
+
+    network, how = find_network(model), resolve(method)
+    rule = find_criterion(how.criterion if criterion is None else code_or_name(criterion, "--criterion"))
+    TIES.get(tie)
+    if mode not in ("train", "eval"):
+        raise UnsupportedError(unknown_name("mode", mode, ("train", "eval")))
+    if folder is not None:
+        raise UnsupportedError("--data: real data sets cannot be read in this version. Leave it out, or use --batches.")
+    data = find_data(network, task=task, batches=batches, loss=loss, size=size, max_batches=max_batches, seed=seed)
+    if data is not None:
+        found = find_example(network, inputs, example)
+        return Setup(network, how, rule, data, found, data.strength if strength is None else strength)
+    if rule.needs == "gradients":
+        raise UnsupportedError(
+            f"criterion {rule.name!r} needs data to score {model!r} on. Pass --batches and --loss, or --task, "
+            "or a criterion that needs none: --criterion magnitude."
+        )
+    found = needed_example(network, inputs, example)
+    return Setup(network, how, rule, Data([(found, None)], _no_loss, None, {}), found, strength)
+
+
+def code_or_name(text: str, option: str) -> Any:
+    """The value that ``package.module:name`` names, or the name as it is."""
+    return code(text, option) if ":" in text else text
+
+
+def _no_loss(output: Any, target: Any) -> Any:
+    raise AssertionError("a criterion that needs no gradient asked for a loss")

@@ -1,0 +1,74 @@
+"""``ranp profile``: what a network costs, without its weights or activations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ranp.cli.console import show_json, show_table
+from ranp.cli.options import Example, Inputs, Json
+
+if TYPE_CHECKING:
+    from ranp.profiles import Profile
+
+_HEADER = ("Param MB", "GFLOPs", "Memory MB")
+
+
+def profile(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="A registered network, or package.module:function that returns one."),
+    ] = None,
+    convention: Annotated[
+        str, typer.Option(help="paper (as its tables), equation (as its formulas), or true (as torch counts).")
+    ] = "true",
+    inputs: Inputs = None,
+    example: Example = None,
+    layers: Annotated[bool, typer.Option("--layers", help="One line per module.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Print the registered networks.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print parameters, FLOPs and memory of a network.
+
+    Nothing is allocated: the network is run without data. A network with 2D and 3D layers is also split into them.
+    """
+    from ranp import resources
+    from ranp.cli.sources import find_network, needed_example
+    from ranp.errors import UnsupportedError
+    from ranp.storage import NETWORKS, hollow
+    from ranp.tracing.stage import tensors_in
+
+    if listing:
+        from ranp.paper import models
+
+        typer.echo("\n".join(sorted({*models.names(), *NETWORKS})))
+        return
+    if model is None:
+        raise UnsupportedError("which network? Pass MODEL, or --list for the registered ones.")
+    network = find_network(model)
+    given = needed_example(network, inputs or (), example)
+    found = resources.profile(hollow(network.build), given, convention=convention)
+    parts = {f"{dims}D": found.part(dims=dims) for dims in (1, 2, 3)}
+    parts = {name: part for name, part in parts.items() if part.params}
+    parts = parts if len(parts) > 1 else {}
+    shapes = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(given)]
+    if as_json:
+        split = {name: _figures(part) for name, part in parts.items()}
+        show_json({"model": model, "inputs": shapes, **found.to_dict(), "parts": split})
+        return
+    if layers:
+        typer.echo(f"{found}\n")
+    rows = [("all", *_cells(found)), *((f"{name} layers", *_cells(part)) for name, part in parts.items())]
+    title = f"{model} on {', '.join(shapes)}, {convention} convention"
+    show_table(("", *_HEADER), rows, title=title)
+    if found.uncounted and not layers:
+        typer.echo(f"no FLOPs rule for: {', '.join(found.uncounted)}")
+
+
+def _cells(found: Profile) -> tuple[str, str, str]:
+    return f"{found.params_mb:.2f}", f"{found.gflops:.2f}", f"{found.memory_mb:.2f}"
+
+
+def _figures(found: Profile) -> dict[str, Any]:
+    return {name: value for name, value in found.to_dict().items() if name not in ("layers", "convention", "uncounted")}

@@ -1,0 +1,181 @@
+"""``ranp prune``: a slim network, its plan and a report, in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ranp.cli.console import progress_bar, show_json
+from ranp.cli.options import (
+    Batches,
+    CriterionName,
+    DataFolder,
+    Device,
+    Example,
+    Inputs,
+    Json,
+    Keep,
+    LossName,
+    MaxBatches,
+    MethodName,
+    Mode,
+    Model,
+    Seed,
+    Size,
+    Strength,
+    Task,
+    Tie,
+)
+
+_HOW, _RUN = "How to prune", "Run"
+
+
+def prune(
+    model: Model,
+    sparsity: Annotated[
+        float | None, typer.Option(help="Fraction of channels to remove (of weights, for snip).", rich_help_panel=_HOW)
+    ] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="Such as flops=5% (not in this version).", rich_help_panel=_HOW)
+    ] = None,
+    method: MethodName = "ranp-f",
+    strength: Strength = None,
+    criterion: CriterionName = None,
+    resource: Annotated[
+        str | None, typer.Option(help="flops, memory or params; default the method's own.", rich_help_panel=_HOW)
+    ] = None,
+    tie: Tie = "max",
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Meet the sparsity after coupling, of prunable channels.", rich_help_panel=_HOW),
+    ] = False,
+    keep: Keep = None,
+    min_channels: Annotated[int, typer.Option(min=1, help="Least width of a layer.", rich_help_panel=_HOW)] = 1,
+    round_to: Annotated[int, typer.Option(min=1, help="Round widths up to a multiple.", rich_help_panel=_HOW)] = 1,
+    mode: Mode = "train",
+    init: Annotated[
+        str,
+        typer.Option(
+            help="copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", rich_help_panel=_HOW
+        ),
+    ] = "copy",
+    task: Task = None,
+    data: DataFolder = None,
+    batches: Batches = None,
+    loss: LossName = None,
+    size: Size = None,
+    max_batches: MaxBatches = None,
+    inputs: Inputs = None,
+    example: Example = None,
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the results.", rich_help_panel=_RUN)
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder with files.", rich_help_panel=_RUN)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report, but write nothing.", rich_help_panel=_RUN)
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove channels from a network before training, check the result, and report.
+
+    Writes plan.json, report.json, model.safetensors and recipe.json into DIR.
+    """
+    import torch
+
+    from ranp import __version__
+    from ranp import prune as prune_network
+    from ranp.cli.folder import check_folder, write_run
+    from ranp.cli.preparation import code_or_name, prepare
+    from ranp.cli.sources import make
+    from ranp.errors import UnsupportedError, unknown_name
+    from ranp.initialisation import INITIALISATIONS
+
+    if budget:
+        raise UnsupportedError(f"--budget {budget[0]!r} is not available in this version. Pass --sparsity instead.")
+    if sparsity is None or not 0 <= sparsity < 1:
+        got = "nothing says how much to remove" if sparsity is None else f"--sparsity {sparsity:g} is no such fraction"
+        raise UnsupportedError(f"{got}. Pass --sparsity, a fraction from 0 up to below 1.")
+    if out is None and not dry_run:
+        raise UnsupportedError("nothing says where the results go. Pass --out DIR, or --dry-run.")
+    if out is not None and not dry_run:
+        check_folder(out, force=force)
+    if ":" not in init and init not in (*INITIALISATIONS, "copy"):
+        raise UnsupportedError(unknown_name("initialisation", init, (*INITIALISATIONS, "copy")))
+    resources = ("flops", "memory", "params")
+    if resource is not None and ":" not in resource and resource not in resources:
+        raise UnsupportedError(unknown_name("resource", resource, resources))
+    setup = prepare(
+        model,
+        method=method,
+        criterion=criterion,
+        tie=tie,
+        mode=mode,
+        strength=strength,
+        task=task,
+        folder=data,
+        batches=batches,
+        loss=loss,
+        size=size,
+        max_batches=max_batches,
+        seed=seed,
+        inputs=inputs or (),
+        example=example,
+    )
+    network = make(setup.network, device)
+    with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
+        pruned = prune_network(
+            network,
+            setup.data.batches,
+            setup.data.loss,
+            sparsity=sparsity,
+            method=setup.method,
+            example=setup.example,
+            resource=None if resource is None else code_or_name(resource, "--resource"),
+            strength=setup.strength,
+            criterion=setup.criterion,
+            mode=mode,
+            keep=keep or (),
+            tie=tie,
+            exact=exact,
+            min_channels=min_channels,
+            round_to=round_to,
+            init=code_or_name(init, "--init"),
+            max_batches=max_batches,
+            seed=seed,
+            progress=progress,
+        )
+    recipe: dict[str, Any] = {
+        "model": model,
+        "inputs": list(inputs or ()),
+        "example": example,
+        "data": setup.data.used,
+        "sparsity": sparsity,
+        "method": setup.method.name,
+        "criterion": setup.criterion.name,
+        "resource": resource,
+        "strength": setup.strength,
+        "mode": mode,
+        "tie": tie,
+        "exact": exact,
+        "keep": list(keep or ()),
+        "min_channels": min_channels,
+        "round_to": round_to,
+        "init": init,
+        "max_batches": max_batches,
+        "seed": seed,
+        "device": device,
+        "versions": {"ranp": __version__, "torch": str(torch.__version__)},
+    }
+    written = [] if dry_run or out is None else write_run(out, pruned, recipe)
+    if as_json:
+        show_json({**pruned.report.to_dict(), "files": [str(path) for path in written]})
+        return
+    typer.echo(str(pruned.report))
+    if written:
+        typer.echo(f"\nwrote {', '.join(map(str, written))}")
