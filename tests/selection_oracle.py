@@ -84,6 +84,15 @@ def kept_channels(
     for number in score:
         blocks[(*(layer.name for layer in members[number]), entry_of.get(number))].append(number)
 
+    def enough(layer: Layer, ranked: list[int], granted: Granted) -> int:
+        """How many classes it takes to give the layer as many channels as it was granted."""
+        missing = sum((layer.name, c) in granted for n in ranked for c in places(layer, n))
+        count = 0
+        while missing > 0:
+            missing -= len(places(layer, ranked[count]))
+            count += 1
+        return count
+
     def chosen_at(granted: Granted) -> set[int]:
         result: set[int] = set()
         for numbers in blocks.values():
@@ -93,7 +102,7 @@ def kept_channels(
                 for layer in voters
             }
             ranked = sorted(numbers, key=lambda c: (-score[c], c))
-            count = max(len(numbers_granted) for numbers_granted in has.values())
+            count = max(enough(layer, ranked, granted) for layer in voters)
             result |= set(ranked[:count]) if tie == "max" else set().union(*has.values())
         return result
 

@@ -122,7 +122,7 @@ def test_columns_line_up_and_widths_are_read_off_the_text() -> None:
     lines = str(result.report).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("layer "))
     rule = lines[start + 1]
-    rows = [line for line in lines[start + 2 : start + 2 + len(result.report.layers)]]
+    rows = lines[start + 2 : start + 2 + len(result.report.layers)]
     assert all(len(row) <= len(rule) for row in rows)
     for row, layer in zip(rows, result.report.layers, strict=True):
         if layer.channels.before:
@@ -130,7 +130,7 @@ def test_columns_line_up_and_widths_are_read_off_the_text() -> None:
 
 
 def test_a_numeric_check_that_was_left_out_is_said() -> None:
-    model, example, result = pruned("linear")
+    _, example, result = pruned("linear")
     left_out = ranp.Verification(True, math.nan, True, None, "numeric check left out: too large")
     report = Report.of(result.trace, result.plan, result.model, example, left_out)
     assert report.checks is not None

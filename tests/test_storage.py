@@ -250,7 +250,7 @@ def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
     data = path.read_bytes()
     generator = torch.Generator().manual_seed(0)
     places = torch.randint(len(data), (60,), generator=generator).tolist()
-    for place in [*range(0, 9), *places, len(data) - 1]:
+    for place in [*range(9), *places, len(data) - 1]:
         changed = bytearray(data)
         changed[place] ^= 0x10
         path.write_bytes(bytes(changed))

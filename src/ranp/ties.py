@@ -42,32 +42,32 @@ TIES: Registry[TieRule] = Registry("tie")
 
 
 def hungriest(coupling: Coupling, levels: Floats, rank: Ints) -> Floats:
-    """Keeps as many classes of a block as its hungriest voting layer was granted, those of the highest rank.
+    """Keeps as many channels of a block as its hungriest voting layer was granted, those of the highest rank.
 
-    The paper's rule for coupled layers. Class number r of a block is kept once some layer has been granted r + 1
-    channels there. A layer that holds a class twice is granted it once.
+    The paper's rule for coupled layers. Class number r of a block is kept once some layer has been granted more channels
+    there than its classes before r hold; a layer that holds every class once is granted r + 1 of them.
     """
-    block = coupling.block
+    block, layers = coupling.block, len(coupling.trace.layers)
     position = np.flatnonzero(coupling.voting)
-    member, owner, level = coupling.classes[position], coupling.layout.layer[position], levels[position]
+    member = coupling.classes[position]
+    group = block[member] * layers + coupling.layout.layer[position]
+    level = levels[position][np.lexsort((levels[position], group))]
     if coupling.layout.repeats:
-        order = np.lexsort((level, member, owner))
-        member, owner, level = member[order], owner[order], level[order]
-        first = np.ones(len(member), dtype=bool)
-        first[1:] = (member[1:] != member[:-1]) | (owner[1:] != owner[:-1])
-        member, owner, level = member[first], owner[first], level[first]
-
-    order = np.lexsort((level, block[member] * len(coupling.trace.layers) + owner))
-    home, owner, level = block[member[order]], owner[order], level[order]
-    begins = np.ones(len(home), dtype=bool)
-    begins[1:] = (home[1:] != home[:-1]) | (owner[1:] != owner[:-1])
-    granted = np.arange(len(home)) - np.flatnonzero(begins)[np.cumsum(begins) - 1] if len(home) else home
+        pairs, counts = np.unique(np.stack([group, member]), axis=1, return_counts=True)
+        group, member = pairs
+    else:
+        counts = np.ones(len(member), np.int64)
+    order = np.lexsort((rank[member], group))
+    group, counts = group[order], counts[order]
+    before = np.cumsum(counts) - counts  # channels granted first, counted through all groups in order
+    begins = np.ones(len(group), dtype=bool)
+    begins[1:] = group[1:] != group[:-1]
+    number = np.arange(len(group)) - np.flatnonzero(begins)[np.cumsum(begins) - 1] if len(group) else group
 
     free = np.flatnonzero(block >= 0)
-    sizes = np.bincount(block[free], minlength=1)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(block[free], minlength=1))])
     slots = np.full(len(free), np.inf)
-    np.minimum.at(slots, offsets[home] + granted, level)
+    np.minimum.at(slots, offsets[group // layers] + number, level[before])
     need = np.full(coupling.size, ALWAYS)
     need[free] = slots[offsets[block[free]] + rank[free]]
     return need

@@ -21,9 +21,9 @@ from torch.utils._pytree import tree_map
 from ranp.masking import Derandomised, MaskedRun
 from ranp.plan import Plan
 from ranp.slimming import slim as make_slim
-from ranp.tracing.cutting import cut_tensor, sizes_of
+from ranp.tracing.cutting import cut_model, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes, LabelSpace
-from ranp.tracing.probing import Mask, keeps_of
+from ranp.tracing.probing import Mask, keeps_of, widened
 from ranp.tracing.running import Ledger, give_birth, run_labelled
 from ranp.tracing.stage import at_least_two, call, copy_model, is_floating, named_tensors, tensors_in, to_meta, unwrap
 from ranp.tracing.stage import MetaMode, untouched_rng
@@ -102,8 +102,7 @@ def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
     """What is wrong with a slim network's structure; empty if nothing is."""
     classes = tracer.space.resolve()
     keep = removed_labels(tracer, classes, plan)
-    births = {**tracer.births, **{(key, 0): vector for key, vector in tracer.attributes.items()}}
-    expected = keeps_of(births, keep)
+    expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
     same_size = all(
         sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
         for name, cuts in plan.cuts.items()
@@ -120,11 +119,21 @@ def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
         should = None if full is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(full.shape))
         if shape != should:
             return f"{name!r} has shape {shape}, the plan asks for {should}"
+    twin = widened(keep, classes, tracer.births)
     for train, run in tracer.runs.items():
-        if not run.failed:
-            failure = tracer.compare(copy_model(network, meta=tracer.meta), classes, keep, train)
-            if failure is not None:
-                return f"in {'train' if train else 'eval'} mode, {failure[1]}"
+        if run.failed:
+            continue
+        if np.array_equal(twin, keep):
+            copy = copy_model(network, meta=tracer.meta)
+        else:  # a single channel has no order to compare: certify the same cut with two, and see that this one runs
+            wide = keeps_of({**tracer.births, **tracer.attributes}, twin)
+            copy = cut_model(copy_model(tracer.model, meta=tracer.meta), wide)
+            problem = tracer.shapes_differ(copy_model(network, meta=tracer.meta), train)
+            if problem:
+                return f"in {'train' if train else 'eval'} mode, {problem}"
+        failure = tracer.compare(copy, classes, twin, train)
+        if failure is not None:
+            return f"in {'train' if train else 'eval'} mode, {failure[1]}"
     return ""
 
 
@@ -159,8 +168,7 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
     worst = 0.0
     generator = torch.Generator().manual_seed(0)
     full = _randomised(tracer.model, generator)
-    births = {**tracer.births}
-    keeps = keeps_of(births, keep)
+    keeps = keeps_of(tracer.births, keep)
     thin = copy_model(slim, meta=False).to(torch.float64)
     _load(thin, full, keeps)
     for train, run in tracer.runs.items():

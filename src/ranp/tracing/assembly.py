@@ -31,7 +31,7 @@ def assemble(
     space: LabelSpace,
     classes: Classes,
     births: Births,
-    attributes: dict[str, Vector],
+    attributes: Births,
     tracer: Tracer,
 ) -> Trace:
     """Puts the value together once the classes are final."""
@@ -40,7 +40,7 @@ def assemble(
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     layers: list[Layer] = []
     functional = {k: v for ledger in ledgers for k, v in ledger.functional.items()}
-    taken = {names.get(id(getattr(module, "weight", None)), f"{name}.weight") for name, module in modules.items()}
+    taken = {names.get(id(module._parameters.get("weight")), f"{name}.weight") for name, module in modules.items()}
     for name, module in model.named_modules():
         if name in modules:
             computed = next((ledger.outputs[name] for ledger in ledgers if name in ledger.outputs), None)
@@ -50,7 +50,7 @@ def assemble(
             if weight in functional and weight not in taken and not _computed(weight):
                 layers.append(_function_layer(weight, *functional[weight], births, classes, reasons))
     dims = {key: classes.ids[labels] for key, labels in births.items() if classes.ids[labels].any()}
-    dims.update({(key, 0): classes.ids[v] for key, v in attributes.items() if classes.ids[v].any()})
+    dims.update({key: classes.ids[v] for key, v in attributes.items() if classes.ids[v].any()})
     return Trace(
         layers=tuple(layers),
         dims=dims,
@@ -81,7 +81,7 @@ def _module_layer(
     transposed = isinstance(module, _ConvTransposeNd)
     groups = module.groups if isinstance(module, _ConvNd) else 1
     channels = module.out_channels if isinstance(module, _ConvNd) else module.out_features
-    weight = names.get(id(getattr(module, "weight", None)), f"{name}.weight")
+    weight = names.get(id(module._parameters.get("weight")), f"{name}.weight")
     out_dim = 1 if transposed else 0
     labels = births.get((weight, out_dim))
     if labels is None:

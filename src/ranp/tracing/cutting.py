@@ -66,7 +66,7 @@ def cut_model(model: nn.Module, keeps: Keeps) -> nn.Module:
     return model
 
 
-ATTRIBUTES = ("num_features", "num_channels")
+ATTRIBUTES = ("num_features", "num_channels", "normalized_shape")
 """Channel counts of norms that hold no tensor: cut as if they were one."""
 
 
@@ -80,7 +80,11 @@ def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[in
     module: Any = modules[owner]
     if isinstance(module, nn.GroupNorm) and module.num_groups == module.num_channels:
         module.num_groups = len(by_dim[0])
-    setattr(module, attribute, len(by_dim[0]))
+    if attribute == "normalized_shape":
+        shape = enumerate(module.normalized_shape)
+        module.normalized_shape = tuple(len(by_dim[dim]) if dim in by_dim else size for dim, size in shape)
+    else:
+        setattr(module, attribute, len(by_dim[0]))
 
 
 def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
@@ -90,7 +94,8 @@ def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...
     for name in names:
         owner, _, attribute = name.rpartition(".")
         if name not in known and attribute in ATTRIBUTES and hasattr(modules.get(owner), attribute):
-            known[name] = (int(getattr(modules[owner], attribute)),)
+            value = getattr(modules[owner], attribute)
+            known[name] = tuple(value) if isinstance(value, tuple) else (int(value),)
     return known
 
 

@@ -31,25 +31,38 @@ class Misaligned(Exception):
 def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
     """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
     rng = np.random.default_rng(seed)
-    ids = np.unique(classes.ids[classes.ids != 0])
     stays = np.zeros(len(classes.ids), bool)
+    ids = np.unique(classes.ids[classes.ids != 0])
     stays[ids] = rng.random(len(ids)) < 0.5
     for entry in classes.pieces:
-        size = len(entry[0])
-        count = max(1, size // 2)
         for piece in entry:
             stays[piece] = False
-            stays[rng.choice(piece, count, replace=False)] = True
-    in_pieces = np.zeros(len(classes.ids), bool)
+            stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
+    return widened((classes.ids == 0) | stays[classes.ids], classes, births)
+
+
+def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
+    """The same cut with at least two indices left wherever there were two.
+
+    A dimension of size one has no order and no labels, and torch takes other paths for it; a cut that leaves two shows
+    all that a comparison of channels can show.
+    """
+    stays = np.zeros(len(keep), bool)
+    stays[classes.ids[keep]] = True
+    ranked = np.zeros(len(keep), bool)
     for entry in classes.pieces:
-        in_pieces[np.concatenate(entry)] = True
+        size, counts = len(entry[0]), [int(stays[piece].sum()) for piece in entry]
+        count = max(min(2, size), *counts)
+        for piece in entry:
+            missing = piece[~stays[piece]][: count - int(stays[piece].sum())]
+            stays[missing] = True
+            ranked[piece] = True
     for labels in births.values():
         mine = classes.ids[labels]
-        loose = np.unique(mine[(mine != 0) & ~in_pieces[mine]])
-        fixed = int((mine == 0).sum()) + int(stays[mine[in_pieces[mine] & (mine != 0)]].sum())
-        missing = min(2 - fixed - int(stays[loose].sum()), int((~stays[loose]).sum()))
+        distinct = np.unique(mine[mine != 0])
+        missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
         if missing > 0:
-            stays[rng.choice(loose[~stays[loose]], missing, replace=False)] = True
+            stays[distinct[~ranked[distinct] & ~stays[distinct]][:missing]] = True
     return (classes.ids == 0) | stays[classes.ids]
 
 
@@ -92,11 +105,13 @@ class Comparison:
                 raise Misaligned(index, f"{full.name} in {full.where!r} lost track of its channels")
             if not self._same(stays, slim):
                 raise Misaligned(index, f"{full.name} in {full.where!r} reads other channels than the full network")
-        if any(vector.any() for vector in mine.values()):
+        if any(len(np.unique(self.roots[vector])) > 1 for vector in mine.values()):
             raise Misaligned(index, f"{full.name} in {full.where!r} reads channels the full network does not")
 
     def _same(self, full: Vector, slim: Vector) -> bool:
         full, slim = full[full != FILLER], slim[slim != FILLER]
+        if len(full) != len(slim):  # a filler of size one has no labels, and looks rigid when it is joined to others
+            full, slim = full[full != RIGID], slim[slim != RIGID]
         if len(full) != len(slim):
             return False
         return bool(((self.roots[full] == self.roots[slim]) | (slim == RIGID)).all())
@@ -112,7 +127,12 @@ def finished(comparison: Comparison, count: int) -> None:
 def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:
     """Labels to pin after a failure at an operator: its own, or of the nearest one before that has some left."""
     for at in (*range(min(index, len(records) - 1), -1, -1), *range(index, len(records))):
-        vectors = [v for _, _, v in records[at].inputs if is_new(v)]
+        data = [v for i, _, v in records[at].inputs if is_new(v) and (i == 0 or records[at].name not in CONTRACTIONS)]
+        vectors = data or [v for _, _, v in records[at].inputs if is_new(v)]
         if vectors:
             return {at: vectors}
     return {}
+
+
+CONTRACTIONS = ("convolution", "mm", "bmm")
+"""Operators whose first input alone holds the channels that do not fit; the weight's outputs are not to blame."""

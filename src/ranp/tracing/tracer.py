@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Run:
 
     ledger: Ledger = field(default_factory=Ledger)
     failed: str = ""
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    """Shapes of the outputs."""
 
 
 class Tracer:
@@ -72,7 +75,7 @@ class Tracer:
         self.meta = True
         self.space = LabelSpace()
         self.births: Births = {}
-        self.attributes: dict[str, Vector] = {}
+        self.attributes: dict[tuple[str, int], Vector] = {}
         self.runs: dict[bool, Run] = {}
         self.calls: list[LeafCall] = []
         self.ops: list[OpCall] = []
@@ -91,6 +94,26 @@ class Tracer:
 
     def start(self) -> None:
         """Runs without data if the network allows it, else on the real example."""
+        self._start()
+        self._turn_views()
+
+    def _turn_views(self) -> None:
+        """Reads views that split channels the other way round where the usual way leaves nothing to prune."""
+        ids = self.space.resolve().ids
+        stuck = {
+            (train, index)
+            for train, run in self.runs.items()
+            for index in run.ledger.splits
+            if not any(ids[vector].any() for _, _, vector in run.ledger.records[index].inputs)
+        }
+        if stuck:
+            self.outermost |= stuck
+            self.run_full()
+            if np.count_nonzero(self.space.resolve().ids) <= np.count_nonzero(ids):
+                self.outermost -= stuck
+                self.run_full()
+
+    def _start(self) -> None:
         try:
             self.run_full()
         except Exception as error:
@@ -133,7 +156,8 @@ class Tracer:
                 copy = copy_model(self.model, meta=self.meta)
             self.births = give_birth(copy, self.space, self.births or None)
             try:
-                self._run(copy, self.space, run.ledger, self.births, train, full=True)
+                outputs = self._run(copy, self.space, run.ledger, self.births, train, full=True)
+                run.shapes = [tuple(tensor.shape) for tensor in tensors_in(outputs)]
             except Exception as error:
                 if not train:
                     raise
@@ -162,6 +186,8 @@ class Tracer:
                 for name, module in copy.named_modules():
                     if bare_norm(module):
                         stack.callback(module.register_forward_pre_hook(self._watch(name, module)).remove)
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
             if full and not train:
                 recorder = stack.enter_context(LeafRecorder(copy))
                 self.calls = recorder.calls
@@ -175,19 +201,22 @@ class Tracer:
 
     def _watch(self, name: str, module: nn.Module) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         """Norms without parameters still mirror their channel count in an attribute: watch what comes in."""
-        key = f"{name}.{'num_channels' if isinstance(module, nn.GroupNorm) else 'num_features'}"
+        attribute = mirrored_attribute(module)
+        first = -len(getattr(module, attribute)) if attribute == "normalized_shape" else 1
 
         def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
-            vector = labels_of(args[0]).get(1) if args else None
-            if vector is not None:
-                self.space.unite(self.attributes.setdefault(key, vector), vector)
+            x = args[0] if args else None
+            for dim, vector in labels_of(x).items():
+                at = dim - x.dim() - first if first < 0 else 0 if dim == 1 else -1
+                if at >= 0:
+                    key = (f"{name}.{attribute}", at)
+                    self.space.unite(self.attributes.setdefault(key, vector), vector)
 
         return watch
 
     def probe(self, classes: Classes, keep: Mask) -> tuple[bool, int, str] | None:
         """Runs a cut copy in each mode beside the full records; tells mode, operator and reason of a failure."""
-        births = {**self.births, **{(key, 0): vector for key, vector in self.attributes.items()}}
-        keeps = keeps_of(births, keep)
+        keeps = keeps_of({**self.births, **self.attributes}, keep)
         copy = None
         for train, run in self.runs.items():
             if run.failed:
@@ -216,6 +245,15 @@ class Tracer:
         else:
             return None
         return self.failure[1:]
+
+    def shapes_differ(self, slim: nn.Module, train: bool) -> str:
+        """Runs a slim copy without comparing channels; tells if it dies or makes outputs of another shape."""
+        try:
+            out = self._run(slim, LabelSpace(), Ledger(), {}, train, full=False)
+        except Exception as error:
+            return f"the slim network does not run: {_brief(error)}"
+        shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
+        return "" if shapes == self.runs[train].shapes else f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
 
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
@@ -248,8 +286,15 @@ class Tracer:
 
 def bare_norm(module: nn.Module) -> bool:
     """True for norms that hold no tensor, so that no cut would reach their channel count."""
-    kinds = (nn.GroupNorm, nn.modules.batchnorm._NormBase)
+    kinds = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
     return isinstance(module, kinds) and not list(module.parameters()) and getattr(module, "running_mean", None) is None
+
+
+def mirrored_attribute(module: nn.Module) -> str:
+    """The attribute in which a norm keeps its channel count."""
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        return "normalized_shape"
+    return "num_channels" if isinstance(module, nn.GroupNorm) else "num_features"
 
 
 def _any(vector: Vector) -> bool:

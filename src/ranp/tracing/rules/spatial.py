@@ -16,7 +16,6 @@ _POOLS = [
         "_adaptive_avg_pool{}d",
         "adaptive_max_pool{}d",
         "fractional_max_pool{}d",
-        "max_unpool{}d",
         "reflection_pad{}d",
         "replication_pad{}d",
         "upsample_nearest{}d",
@@ -39,3 +38,19 @@ def spatial(op: Op) -> None:
     labels = {d: v for d, v in labels_of(x).items() if d not in space}
     for out in flat_tensors(op.out):
         op.emit(dict(labels), out)
+
+
+@rule("max_unpool2d", "max_unpool3d")
+def unpool(op: Op) -> None:
+    """Puts values back where pooling found them: samples and channels line up with the positions that pooling kept."""
+    x, indices = op["self"], op["indices"]
+    digits = next(n for key, n in RANK.items() if key in op.name)
+    for tensor in (x, indices):
+        op.pin_tensor(tensor, "space is resampled along channels", range(x.dim() - digits, x.dim()))
+    op.emit(
+        {
+            d: op.merge([labels_of(x).get(d), labels_of(indices).get(d)], "meets positions of fixed size")
+            for d in range(x.dim() - digits)
+            if x.shape[d] != 1
+        }
+    )
