@@ -43,8 +43,11 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return out.fill_(1) if isinstance(out, torch.Tensor) and out.numel() else out
 
 
-class Derandomised(TorchDispatchMode):  # type: ignore[misc]
+class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, random operators give constants."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return derandomised(func, args, kwargs or {})
@@ -57,6 +60,7 @@ class MaskedRun:
         self.keep = keep
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs one operator on its masked or taken inputs, by its name."""
         name = func._schema.name.split("::")[-1]
         op = Op(func, args, kwargs, None, None, "", 0)  # type: ignore[arg-type]
         if name == "convolution":

@@ -192,7 +192,5 @@ def _first_inputs(example: Any, batches: Iterable[Any]) -> tuple[Any, Iterable[A
     if first is None:
         raise DataError("batches is empty: there is nothing to score on. Pass at least one (inputs, target) pair.")
     if not isinstance(first, tuple | list) or len(first) != 2:
-        raise DataError(
-            f"batch 0 is a {type(first).__name__}, not a pair. Yield (inputs, target); target may be None."
-        )
+        raise DataError(f"batch 0 is a {type(first).__name__}, not a pair. Yield (inputs, target); target may be None.")
     return first[0], itertools.chain([first], iterator)

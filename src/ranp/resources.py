@@ -160,7 +160,7 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
     model = stage.unwrap(model)
     with stage.untouched_rng():
         try:
-            mode = stage.MetaMode()  # type: ignore[no-untyped-call]
+            mode = stage.MetaMode()
             return _observe(stage.meta_copy(model), stage.to_meta(example), mode, convention)
         except RanpError:
             raise

@@ -16,9 +16,7 @@ from ranp.tracing.cutting import Keeps, cut_model, sizes_of
 from ranp.tracing.stage import copy_model, unwrap
 
 
-def slim(
-    model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0
-) -> nn.Module:
+def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
     """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
 
     The plan applies to the same architecture with other spatial sizes, input channels or classes, since it only holds
@@ -75,9 +73,7 @@ def keeps_for(found: Trace, plan: Plan) -> dict[str, dict[int, tuple[int, ...]]]
     for layer in found.layers:
         kept = plan.kept.get(layer.name)
         if kept is None:
-            raise PlanMismatchError(
-                f"layer {layer.name!r} is not in the plan. Use the network the plan was made for."
-            )
+            raise PlanMismatchError(f"layer {layer.name!r} is not in the plan. Use the network the plan was made for.")
         if len(kept) == plan.channels[layer.name]:  # whole, whatever its size is here
             spared.update(int(c) for c in layer.classes)
             continue

@@ -44,8 +44,8 @@ TIES: Registry[TieRule] = Registry("tie")
 def hungriest(coupling: Coupling, levels: Floats, rank: Ints) -> Floats:
     """Keeps as many channels of a block as its hungriest voting layer was granted, those of the highest rank.
 
-    The paper's rule for coupled layers. Class number r of a block is kept once some layer has been granted more channels
-    there than its classes before r hold; a layer that holds every class once is granted r + 1 of them.
+    The paper's rule for coupled layers. Class number r of a block is kept once some layer has been granted more
+    channels there than its classes before r hold; a layer that holds every class once is granted r + 1 of them.
     """
     block, layers = coupling.block, len(coupling.trace.layers)
     position = np.flatnonzero(coupling.voting)

@@ -25,8 +25,18 @@ from ranp.tracing.cutting import cut_model, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes, LabelSpace
 from ranp.tracing.probing import Mask, keeps_of, widened
 from ranp.tracing.running import Ledger, give_birth, run_labelled
-from ranp.tracing.stage import at_least_two, call, copy_model, is_floating, named_tensors, tensors_in, to_meta, unwrap
-from ranp.tracing.stage import MetaMode, untouched_rng
+from ranp.tracing.stage import (
+    MetaMode,
+    at_least_two,
+    call,
+    copy_model,
+    is_floating,
+    named_tensors,
+    tensors_in,
+    to_meta,
+    untouched_rng,
+    unwrap,
+)
 from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
@@ -142,7 +152,7 @@ def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:
         mine, theirs = plan.cuts.get(name, {}), expected.get(name, {})
         for dim in {**mine, **theirs}:
             kept = tuple(mine[dim].keep) if dim in mine else None
-            right = tuple(int(i) for i in theirs[dim]) if dim in theirs else None
+            right = theirs.get(dim)
             if kept != right:
                 return f"dimension {dim} of {name!r} is not cut as the channels it holds are"
     return ""
@@ -180,8 +190,8 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
             logger.info("numeric check left out: %s", problem)
             return Verification(True, math.nan, True, None, f"numeric check left out: not in float64 ({problem})"[:300])
         if not error <= TOLERANCE:
-            mode = "train" if train else "eval"
-            return Verification(False, error, True, False, f"slim and masked outputs differ by {error:.2e} in {mode} mode")
+            text = f"slim and masked outputs differ by {error:.2e} in {'train' if train else 'eval'} mode"
+            return Verification(False, error, True, False, text)
         worst = max(worst, error)
     return Verification(True, worst, True, True, note)
 
@@ -193,9 +203,8 @@ def _difference(tracer: Tracer, full: nn.Module, thin: nn.Module, inputs: Any, k
     space = LabelSpace(size=tracer.space.size)
     give_birth(masked, space, tracer.births)
     outermost = frozenset(index for mode, index in tracer.outermost if mode is train)
-    expected = run_labelled(
-        masked, inputs, space, Ledger(), tracer.births, tracer.layers, train=train, run=MaskedRun(keep), outermost=outermost
-    )
+    options = {"run": MaskedRun(keep), "outermost": outermost}
+    expected = run_labelled(masked, inputs, space, Ledger(), tracer.births, tracer.layers, train=train, **options)
     with untouched_rng(), torch.no_grad(), Derandomised():
         got = call(copy_model(thin, meta=False).train(train), inputs)
     worst = 0.0
@@ -226,7 +235,7 @@ def _randomised(model: nn.Module, generator: torch.Generator) -> nn.Module:
                 tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device))
             elif tensor.dim() <= 1:
                 tensor.copy_(0.3 * noise)
-            elif id(tensor) in fresh or tensor.numel() and bool((tensor == tensor.flatten()[0]).all()):
+            elif id(tensor) in fresh or bool((tensor == tensor.flatten()[:1]).all()):
                 tensor.copy_(noise / max(1, tensor[0].numel()) ** 0.5)
     return copy.to(torch.float64)
 
@@ -285,7 +294,9 @@ def _affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str]:
 def _shrunk(x: Any, factor: int) -> Any:
     if not isinstance(x, torch.Tensor) or x.dim() < 3:
         return x
-    return x[(slice(None), slice(None), *(slice(0, max(1, n // factor)) for n in x.shape[2:]))]
+    for dim in range(2, x.dim()):
+        x = x.narrow(dim, 0, max(1, x.shape[dim] // factor))
+    return x
 
 
 def _cost(model: nn.Module, inputs: Any) -> float | None:

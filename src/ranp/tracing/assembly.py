@@ -80,7 +80,7 @@ def _module_layer(
 ) -> Layer:
     transposed = isinstance(module, _ConvTransposeNd)
     groups = module.groups if isinstance(module, _ConvNd) else 1
-    channels = module.out_channels if isinstance(module, _ConvNd) else module.out_features
+    channels = int(getattr(module, "out_channels" if isinstance(module, _ConvNd) else "out_features"))
     weight = names.get(id(module._parameters.get("weight")), f"{name}.weight")
     out_dim = 1 if transposed else 0
     labels = births.get((weight, out_dim))
@@ -107,9 +107,7 @@ def _function_layer(
     return Layer(weight, "parameter", weight, out_dim, in_dim, 1, len(labels), ids, True, None, reason)
 
 
-def _class_ids(
-    labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons
-) -> tuple[ClassIds, str]:
+def _class_ids(labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons) -> tuple[ClassIds, str]:
     if labels is None or len(labels) != channels:
         single = channels == 1
         return np.zeros(channels, np.int64), "a single channel" if single else "its channels are not a tensor's own"

@@ -1,4 +1,4 @@
-"""One operator of a run, as the rules see it: its arguments by name, the labels that go in, the labels that come out."""
+"""One operator of a run, as the rules see it: its arguments by name, the labels that go in and that come out."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Op:
         return result
 
     def contract(self, a: Vector | None, b: Vector | None, reason: str) -> None:
-        """Two dimensions that are summed over together: united; where one side is rigid or a filler, the other stays."""
+        """Unites two dimensions that are summed over together; where one is rigid or a filler, the other stays."""
         if a is None or b is None:
             self.pin(a, reason)
             self.pin(b, reason)

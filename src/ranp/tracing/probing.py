@@ -19,7 +19,7 @@ from ranp.tracing.running import Births, OpRecord
 Mask = npt.NDArray[np.bool_]
 
 
-class Misaligned(Exception):
+class MisalignedError(Exception):
     """The slim run departed from the full one at an operator."""
 
     def __init__(self, index: int, detail: str) -> None:
@@ -54,8 +54,7 @@ def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
         size, counts = len(entry[0]), [int(stays[piece].sum()) for piece in entry]
         count = max(min(2, size), *counts)
         for piece in entry:
-            missing = piece[~stays[piece]][: count - int(stays[piece].sum())]
-            stays[missing] = True
+            stays[piece[~stays[piece]][: count - int(stays[piece].sum())]] = True
             ranked[piece] = True
     for labels in births.values():
         mine = classes.ids[labels]
@@ -63,16 +62,17 @@ def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
         missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
         if missing > 0:
             stays[distinct[~ranked[distinct] & ~stays[distinct]][:missing]] = True
-    return (classes.ids == 0) | stays[classes.ids]
+    wider: Mask = (classes.ids == 0) | stays[classes.ids]
+    return wider
 
 
-def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, Vector]]:
+def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, tuple[int, ...]]]:
     """Indices to keep, tensor by tensor, where something goes."""
-    keeps: dict[str, dict[int, Vector]] = {}
+    keeps: dict[str, dict[int, tuple[int, ...]]] = {}
     for (name, dim), labels in births.items():
         kept = np.flatnonzero(keep[labels])
         if len(kept) < len(labels):
-            keeps.setdefault(name, {})[dim] = kept
+            keeps.setdefault(name, {})[dim] = tuple(kept.tolist())
     return keeps
 
 
@@ -90,23 +90,28 @@ class Comparison:
     keep: Mask
 
     def __call__(self, index: int, record: OpRecord) -> None:
+        """Raises at the first operator that is another one, or reads other channels."""
         if index >= len(self.expected):
-            raise Misaligned(index - 1, f"the slim network runs {record.name} where the full one had ended")
+            raise MisalignedError(index - 1, f"the slim network runs {record.name} where the full one had ended")
         full = self.expected[index]
         if full.name != record.name:
-            raise Misaligned(index, f"the slim network runs {record.name} where the full one runs {full.name}")
+            raise MisalignedError(index, f"the slim network runs {record.name} where the full one runs {full.name}")
         mine = {(i, d): v for i, d, v in record.inputs}
         for i, d, vector in full.inputs:
             stays = vector[self.keep[vector]]
             slim = mine.pop((i, d), None)
-            if len(np.unique(self.roots[stays])) <= 1:  # a single channel carries no labels, however often it lies there
+            if (
+                len(np.unique(self.roots[stays])) <= 1
+            ):  # a single channel carries no labels, however often it lies there
                 continue
             if slim is None:
-                raise Misaligned(index, f"{full.name} in {full.where!r} lost track of its channels")
+                raise MisalignedError(index, f"{full.name} in {full.where!r} lost track of its channels")
             if not self._same(stays, slim):
-                raise Misaligned(index, f"{full.name} in {full.where!r} reads other channels than the full network")
+                raise MisalignedError(
+                    index, f"{full.name} in {full.where!r} reads other channels than the full network"
+                )
         if any(len(np.unique(self.roots[vector])) > 1 for vector in mine.values()):
-            raise Misaligned(index, f"{full.name} in {full.where!r} reads channels the full network does not")
+            raise MisalignedError(index, f"{full.name} in {full.where!r} reads channels the full network does not")
 
     def _same(self, full: Vector, slim: Vector) -> bool:
         full, slim = full[full != FILLER], slim[slim != FILLER]
@@ -121,7 +126,7 @@ def finished(comparison: Comparison, count: int) -> None:
     """The slim run must also run as long as the full one."""
     if count < len(comparison.expected):
         missing = comparison.expected[count]
-        raise Misaligned(count, f"the slim network ended before {missing.name} in {missing.where!r}")
+        raise MisalignedError(count, f"the slim network ended before {missing.name} in {missing.where!r}")
 
 
 def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:

@@ -73,7 +73,7 @@ def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None
     return given
 
 
-class LabelMode(TorchDispatchMode):  # type: ignore[misc]
+class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every operator, then moves the labels by its rule."""
 
     def __init__(
@@ -89,7 +89,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[misc]
         run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
         self.outermost, self.before, self.run, self.after = outermost, before, run, after
         self.unread: dict[int, list[torch.Tensor]] = {}
@@ -111,9 +111,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[misc]
         where = self.stack.current
         ins = list(flat_tensors((args, kwargs)))
         # labels with fillers may still be written to: the record keeps them as they are now
-        inputs = tuple(
-            (i, d, v if v.all() else v.copy()) for i, t in enumerate(ins) for d, v in labels_of(t).items()
-        )
+        inputs = tuple((i, d, v if v.all() else v.copy()) for i, t in enumerate(ins) for d, v in labels_of(t).items())
         name = func._schema.name.split("::")[-1]
         record = OpRecord(name, where, inputs)
         index = len(self.ledger.records)

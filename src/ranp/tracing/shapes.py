@@ -1,7 +1,7 @@
 """Shapes of the commonest operators, worked out directly.
 
-Torch's own data-free kernels for norms, activations and interpolation are Python decompositions that take milliseconds a
-call; these take microseconds and refuse the same wrong shapes. What is not here goes to torch's kernels.
+Torch's own data-free kernels for norms, activations and interpolation are Python decompositions that take milliseconds
+a call; these take microseconds and refuse the same wrong shapes. What is not here goes to torch's kernels.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Shortcut = Callable[[Op], Any]
 _TABLE: dict[str, Shortcut] = {}
 
 SAME_TYPE = frozenset(
-    "relu hardtanh leaky_relu elu gelu silu mish sigmoid tanh softplus hardswish hardsigmoid celu abs neg exp sqrt rsqrt "
-    "log relu6 selu clamp clamp_min clamp_max threshold log1p square sign softshrink erf sin cos reciprocal".split()
+    "relu hardtanh leaky_relu elu gelu silu mish sigmoid tanh softplus hardswish hardsigmoid celu abs neg exp sqrt "
+    "rsqrt log relu6 selu clamp clamp_min clamp_max threshold log1p square sign erf sin cos".split()
 )
 """Unary pointwise operators whose result has the type of their floating-point input."""
 SAME_PAIR = frozenset(["add", "sub", "mul", "div", "maximum", "minimum"])
@@ -47,6 +47,10 @@ def _of(x: torch.Tensor, *shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=x.dtype, device="meta")
 
 
+def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Size:
+    return torch.broadcast_shapes(a.shape, b.shape)  # type: ignore[no-untyped-call,no-any-return]
+
+
 def _shortcut(*names: str) -> Callable[[Shortcut], Shortcut]:
     def register(function: Shortcut) -> Shortcut:
         _TABLE.update(dict.fromkeys(names, function))
@@ -64,7 +68,7 @@ def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     others = [a for a in args[1:] if isinstance(a, torch.Tensor)]
     if name.endswith("_") and not name.startswith("_"):
         for other in others:
-            if other.shape != first.shape and torch.broadcast_shapes(first.shape, other.shape) != first.shape:
+            if other.shape != first.shape and _broadcast(first, other) != first.shape:
                 raise RuntimeError(f"{name}: {tuple(other.shape)} does not fit into {tuple(first.shape)}")
         return first
     if not others:
@@ -74,7 +78,7 @@ def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if others[0].shape == first.shape:
             return _like(first)
         if others[0].dim() > 0:
-            shape = torch.broadcast_shapes(first.shape, others[0].shape)
+            shape = _broadcast(first, others[0])
             return torch.empty(shape, dtype=first.dtype, device="meta")
     return None
 

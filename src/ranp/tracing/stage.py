@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -80,10 +81,10 @@ def copy_model(model: nn.Module, *, meta: bool) -> nn.Module:
     plain attribute (weight norm by hook) copy too, which ``copy.deepcopy`` alone refuses.
     """
     memo: dict[int, Any] = {}
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+    for name, tensor in named_tensors(model):
+        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise UnsupportedError(
-                f"parameter {name!r} is not initialised yet (lazy module): run the model once on an example, then again"
+                f"{name!r} is not initialised yet (lazy module): run the model once on an example, then again"
             )
     for _, tensor in named_tensors(model):
         if meta and is_floating(tensor):
@@ -156,8 +157,11 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs) if out is None else out
 
 
-class MetaMode(TorchDispatchMode):  # type: ignore[misc]
+class MetaMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, code written for any device runs on data-free tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return execute(func, args, kwargs or {})

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from ranp.errors import UnsupportedError
@@ -18,7 +17,16 @@ from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_model
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.operation import labels_of
-from ranp.tracing.probing import Comparison, Mask, Misaligned, finished, keeps_of, labels_at, random_keep, restricted
+from ranp.tracing.probing import (
+    Comparison,
+    Mask,
+    MisalignedError,
+    finished,
+    keeps_of,
+    labels_at,
+    random_keep,
+    restricted,
+)
 from ranp.tracing.recording import LeafRecorder, true_flops
 from ranp.tracing.running import Births, Ledger, give_birth, run_labelled
 from ranp.tracing.stage import at_least_two, copy_model, execute, tensors_in, to_meta, unwrap
@@ -174,7 +182,15 @@ class Tracer:
                     self.space.pin(vector[vector != FILLER], reason, record.where)
 
     def _run(
-        self, copy: nn.Module, space: LabelSpace, ledger: Ledger, births: Births, train: bool, *, full: bool, **more: Any
+        self,
+        copy: nn.Module,
+        space: LabelSpace,
+        ledger: Ledger,
+        births: Births,
+        train: bool,
+        *,
+        full: bool,
+        **more: Any,
     ) -> Any:
         inputs = to_meta(self.example) if self.meta else self.example
         if train:
@@ -205,9 +221,8 @@ class Tracer:
         first = -len(getattr(module, attribute)) if attribute == "normalized_shape" else 1
 
         def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
-            x = args[0] if args else None
-            for dim, vector in labels_of(x).items():
-                at = dim - x.dim() - first if first < 0 else 0 if dim == 1 else -1
+            for dim, vector in labels_of(args[0] if args else None).items():
+                at = dim - args[0].dim() - first if first < 0 else 0 if dim == 1 else -1
                 if at >= 0:
                     key = (f"{name}.{attribute}", at)
                     self.space.unite(self.attributes.setdefault(key, vector), vector)
@@ -237,7 +252,7 @@ class Tracer:
         try:
             self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
             finished(comparison, len(ledger.records))
-        except Misaligned as error:
+        except MisalignedError as error:
             self.failure = (train, error.index, error.detail)
         except Exception as error:
             at = len(ledger.records) - (1 if ledger.in_flight else 0)
@@ -253,7 +268,9 @@ class Tracer:
         except Exception as error:
             return f"the slim network does not run: {_brief(error)}"
         shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
-        return "" if shapes == self.runs[train].shapes else f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
+        return (
+            "" if shapes == self.runs[train].shapes else f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
+        )
 
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
@@ -271,6 +288,7 @@ class Tracer:
             self.outermost.add((train, turned))
             self.run_full()
             return
+
         def loose(vector: Vector) -> bool:
             return bool(classes.ids[vector].any())
 
@@ -305,5 +323,3 @@ def _brief(error: BaseException) -> str:
     """First line of an error, with its type."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,7 +136,7 @@ def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) ->
         if share and size % share == 0 and size // share <= PROPORTIONAL and start % share == 0 and stop % share == 0:
             op.space.require_equal_counts(np.split(vector, size // share), f"sliced into shares ({op.name})", op.where)
             return
-    op.pin(vector[start:] if from_end else vector[:stop if stop < size else start], "sliced at a fixed channel")
+    op.pin(vector[start:] if from_end else vector[: stop if stop < size else start], "sliced at a fixed channel")
 
 
 @rule("slice", "narrow", "slice_copy")
@@ -183,7 +182,9 @@ def split(op: Op) -> None:
     sizes = [piece.shape[dim] for piece in op.out]
     if vector is not None and vector.any() and len(sizes) > 1:
         if len(set(sizes)) == 1:
-            op.space.require_equal_counts(np.split(vector, len(sizes)), f"split into equal pieces ({op.name})", op.where)
+            op.space.require_equal_counts(
+                np.split(vector, len(sizes)), f"split into equal pieces ({op.name})", op.where
+            )
         else:
             op.pin(vector, "split into unequal pieces")
     start = 0
@@ -376,5 +377,3 @@ def _united_rows(op: Op, grid: Vector) -> Vector:
     head = np.ascontiguousarray(grid[:, 0])
     op.space.unite(np.repeat(head, grid.shape[1] - 1), grid[:, 1:].reshape(-1))
     return head
-
-
