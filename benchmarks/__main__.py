@@ -22,8 +22,12 @@ ON_REQUEST = {"shapenet"}
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all but "
-                        f"{', '.join(sorted(ON_REQUEST))}")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"of {', '.join(BENCHMARKS)}; default: all but {', '.join(sorted(ON_REQUEST))}",
+    )
     parser.add_argument("--quick", action="store_true", help="few pairs, small networks: does it run at all?")
     parser.add_argument("--threads", type=int, default=None, help="threads of torch, default: its own choice")
     arguments = parser.parse_args()

@@ -54,47 +54,38 @@ def _unused(output: object, target: object) -> Any:
     raise AssertionError("magnitudes need no loss")
 
 
+def compare(case: Case, output: str, count: int) -> tuple[object, ...]:
+    model, (inputs, _) = case.build().eval(), case.batch()
+    stock = [copy.deepcopy(model) for _ in range(count + 2)]  # one a run: it is pruned in place
+
+    def mine() -> tuple[nn.Module, ranp.Plan]:
+        return ours(model, inputs)
+
+    def peer() -> nn.Module:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return theirs(stock.pop(), inputs, output)
+
+    slim, plan = mine()
+    try:
+        other = _parameters(peer())
+    except Exception as error:
+        return case.name, case.size, f"Torch-Pruning fails: {type(error).__name__}", "", "", "", ""
+    pairs = measure_pairs(mine, peer, count)
+    checking = measure_pairs(lambda: ranp.verify(model, plan, inputs, slim=slim), mine, 2, warmup=0)
+    parameters, check = f"{_parameters(slim)} / {other}", f"{checking.work_ratio.median:.2f}"
+    return case.name, case.size, parameters, pairs.ratio, pairs.work_ratio, pairs.count, check
+
+
 def run(*, quick: bool) -> None:
-    rows = []
-    count = 3 if quick else PAIRS
-    for case, output in cases(quick):
-        model, (inputs, _) = case.build().eval(), case.batch()
-        stock = [copy.deepcopy(model) for _ in range(count + 2)]  # one a run: it is pruned in place
-
-        def mine() -> tuple[nn.Module, ranp.Plan]:
-            return ours(model, inputs)
-
-        def peer() -> nn.Module:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return theirs(stock.pop(), inputs, output)
-
-        slim, plan = ours(model, inputs)
-        try:
-            other = _parameters(peer())
-        except Exception as error:
-            rows.append((case.name, case.size, f"Torch-Pruning fails: {type(error).__name__}", "", "", "", ""))
-            continue
-        pairs = measure_pairs(mine, peer, count, warmup=1)
-        checking = measure_pairs(lambda: ranp.verify(model, plan, inputs, slim=slim), mine, 2, warmup=0)
-        rows.append(
-            (
-                case.name,
-                case.size,
-                f"{_parameters(slim)} / {other}",
-                pairs.ratio,
-                pairs.work_ratio,
-                pairs.count,
-                f"{checking.work_ratio.median:.2f}",
-            )
-        )
+    rows = [compare(case, output, 3 if quick else PAIRS) for case, output in cases(quick)]
     header = ("network", "example", "parameters, ours / theirs", "time", "CPU time", "pairs", "verification over ours")
     notes = (
         f"Ours (trace, magnitude scores, select, slim copy) over Torch-Pruning {version('torch-pruning')} (dependency "
         "graph, magnitude importance, pruning in place): median (quartiles; extremes) of interleaved pairs.",
-        f"Half of every layer goes (sparsity {SPARSITY:g}). The copy that Torch-Pruning needs, since it prunes in place, "
-        "is made outside its time, ours inside. The examples are small on purpose: Torch-Pruning computes them, ours "
-        "are never computed.",
+        f"Half of every layer goes (sparsity {SPARSITY:g}). The copy that Torch-Pruning needs, since it prunes in "
+        "place, is made outside its time, ours inside. The examples are small on purpose: Torch-Pruning computes them, "
+        "ours are never computed.",
         "`ranp.verify`, which has no counterpart there, is timed apart: CPU time over that of our analysis.",
     )
     print(table("Analysis against Torch-Pruning", header, rows, notes))

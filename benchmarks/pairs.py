@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -104,7 +105,7 @@ def peak_bytes(function: Callable[[], object]) -> int:
     return peak
 
 
-def _events(record: profile) -> Iterable[torch._C._profiler._ProfilerEvent]:
+def _events(record: Any) -> Iterator[Any]:
     todo = list(record.profiler.kineto_results.experimental_event_tree())
     while todo:
         event = todo.pop()

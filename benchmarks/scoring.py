@@ -15,45 +15,38 @@ BATCHES = 2
 
 
 def cases(quick: bool) -> list[Case]:
-    unet = {"widths": (8, 16, 32) if quick else (32, 64, 128, 256)}
-    edge = 16 if quick else 32
-    clip = (2, 3, 8, 32, 32)
+    widths = (8, 16, 32) if quick else (32, 64, 128, 256)
+    cube = (1, 1, *[16 if quick else 32] * 3)
     return [
-        Case("3D-UNet, half width", lambda: models.build("unet3d-shapenet", **unet), ((1, 1, *[edge] * 3),), classes=50),
-        Case("MobileNetV2-3D", lambda: models.build("mobilenetv2-ucf101"), (clip,), "clip", 101),
-        Case("SegResNet (MONAI)", lambda: segresnet(8 if quick else 16), ((1, 1, *[edge] * 3),)),
+        Case("3D-UNet, half width", lambda: models.build("unet3d-shapenet", widths=widths), (cube,), classes=50),
+        Case("MobileNetV2-3D", lambda: models.build("mobilenetv2-ucf101"), ((2, 3, 8, 32, 32),), "clip", 101),
+        Case("SegResNet (MONAI)", lambda: segresnet(8 if quick else 16), (cube,)),
     ]
 
 
+def compare(case: Case, count: int) -> tuple[object, ...]:
+    model = case.build().train()
+    batches = [case.batch(seed) for seed in range(BATCHES)]
+    trace = ranp.trace(model, batches[0][0])
+    trained = case.build().train()
+    optimiser = torch.optim.SGD(trained.parameters(), lr=1e-6)
+
+    def score() -> object:
+        return ranp.score(model, batches, case.loss, trace=trace)
+
+    def train() -> None:
+        for batch in batches:
+            train_step(trained, optimiser, case, batch)
+        optimiser.zero_grad(set_to_none=True)
+
+    pairs = measure_pairs(score, train, count)
+    ours, theirs = peak_bytes(score), peak_bytes(train)
+    peaks = f"{ours / 2**20:.1f} / {theirs / 2**20:.1f} = {ours / theirs:.3f}"
+    return case.name, case.size, pairs.ratio, pairs.work_ratio, pairs.count, peaks
+
+
 def run(*, quick: bool) -> None:
-    rows = []
-    for case in cases(quick):
-        model = case.build().train()
-        batches = [case.batch(seed) for seed in range(BATCHES)]
-        trace = ranp.trace(model, batches[0][0])
-        trained = case.build().train()
-        optimiser = torch.optim.SGD(trained.parameters(), lr=1e-6)
-
-        def score() -> object:
-            return ranp.score(model, batches, case.loss, trace=trace)
-
-        def train() -> None:
-            for batch in batches:
-                train_step(trained, optimiser, case, batch)
-            optimiser.zero_grad(set_to_none=True)
-
-        pairs = measure_pairs(score, train, 3 if quick else PAIRS)
-        ours, theirs = peak_bytes(score), peak_bytes(train)
-        rows.append(
-            (
-                case.name,
-                case.size,
-                pairs.ratio,
-                pairs.work_ratio,
-                pairs.count,
-                f"{ours / 2**20:.1f} / {theirs / 2**20:.1f} = {ours / theirs:.3f}",
-            )
-        )
+    rows = [compare(case, 3 if quick else PAIRS) for case in cases(quick)]
     header = ("network", "batch", "time", "CPU time", "pairs", "peak MB")
     notes = (
         "Score over plain step (forward, backward, SGD), per batch: median (quartiles; extremes) of interleaved pairs.",

@@ -70,7 +70,8 @@ def run(*, quick: bool) -> None:
         )
         sparsity = f"{100 * min(SPARSITY, largest):.2f}" + (" (largest feasible)" if largest < SPARSITY else "")
         rows.append((method, sparsity, f"{100 * largest:.2f}", *_figures(slim, full), *printed))
-    header = ("method", "sparsity %", "largest feasible %", "Param MB", "GFLOPs", "Memory MB", "paper: Param MB", "GFLOPs", "Memory MB")
+    names = ("Param MB", "GFLOPs", "Memory MB")
+    header = ("method", "sparsity %", "largest feasible %", *names, *(f"paper: {name}" for name in names))
     text = table("ShapeNet 3D-UNet on procedural shapes", header, rows, _notes(raw.batches, size, task.strength))
     print(text)
     if not quick:

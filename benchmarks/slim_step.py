@@ -42,7 +42,7 @@ def run(*, quick: bool) -> None:
                 case.size,
                 f"{100 * case.sparsity:.2f}",
                 f"{after.flops / before.flops:.3f}",
-                f"{after.memory_bytes / before.memory_bytes:.3f}",
+                f"{after.memory_mb / before.memory_mb:.3f}",
                 pairs.ratio,
                 pairs.work_ratio,
                 pairs.count,

@@ -249,7 +249,12 @@ class Report:
         """Tables by layer and in total, and below them what stayed whole, why, and what was checked."""
         sections = [self._headline(), self._by_layer(), self._in_total()]
         whole = [f"{row.name}: {row.note}" for row in self.layers if row.note]
-        pins = [f"{pin['channels']} channels at {pin['where'] or 'the network'}: {pin['reason']}" for pin in self.pins]
+        reasons = {row.note for row in self.layers}
+        pins = [
+            f"{pin['channels']} channels at {pin['where'] or 'the network'}: {pin['reason']}"
+            for pin in self.pins
+            if pin["reason"] not in reasons
+        ]
         for title, lines in (
             ("kept whatever their scores:", whole),
             ("channels that must stay, by cause:", pins),

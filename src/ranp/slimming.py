@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import nn
 from ranp.errors import PlanMismatchError
 from ranp.initialisation import Initialiser, initialise
 from ranp.plan import Plan
-from ranp.tracing import Trace, trace
+from ranp.tracing import PINNED, Trace, trace
 from ranp.tracing.cutting import Keeps, cut_model, sizes_of
 from ranp.tracing.stage import copy_model, unwrap
 
@@ -66,16 +65,16 @@ def _wrong_sizes(model: nn.Module, plan: Plan) -> list[str]:
     return wrong
 
 
-def keeps_for(found: Trace, plan: Plan) -> dict[str, dict[int, tuple[int, ...]]]:
-    """Cuts for a network at another size, from the plan's decisions by layer and the network's own trace."""
+def removed_classes(found: Trace, plan: Plan) -> set[int]:
+    """Classes that the plan's decisions by layer remove, for a network whose inputs, outputs or sizes may differ."""
     removed: set[int] = set()
-    spared: set[int] = {0}
+    spared: set[int] = {PINNED}
     for layer in found.layers:
         kept = plan.kept.get(layer.name)
         if kept is None:
             raise PlanMismatchError(f"layer {layer.name!r} is not in the plan. Use the network the plan was made for.")
         if len(kept) == plan.channels[layer.name]:  # whole, whatever its size is here
-            spared.update(int(c) for c in layer.classes)
+            spared.update(layer.classes.tolist())
             continue
         if plan.channels[layer.name] != layer.channels:
             raise PlanMismatchError(
@@ -84,31 +83,21 @@ def keeps_for(found: Trace, plan: Plan) -> dict[str, dict[int, tuple[int, ...]]]
             )
         gone = np.ones(layer.channels, bool)
         gone[list(kept)] = False
-        removed.update(int(c) for c in layer.classes[gone])
-        spared.update(int(c) for c in layer.classes[~gone])
+        removed.update(layer.classes[gone].tolist())
+        spared.update(layer.classes[~gone].tolist())
     if removed & spared:
         raise PlanMismatchError(
             "the plan removes channels that this network needs elsewhere. Use the network the plan was made for."
         )
-    return keeps_by_class(found, removed)
+    return removed
 
 
-def keeps_by_class(found: Trace, removed: set[int]) -> dict[str, dict[int, tuple[int, ...]]]:
-    """Indices that stay, tensor by tensor, if these classes go."""
-    gone = np.array(sorted(removed), np.int64)
+def keeps_for(found: Trace, plan: Plan) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Cuts for a network at another size, from the plan's decisions by layer and the network's own trace."""
+    gone = np.array(sorted(removed_classes(found, plan)), np.int64)
     keeps: dict[str, dict[int, tuple[int, ...]]] = {}
     for (name, dim), classes in found.dims.items():
         stays = ~np.isin(classes, gone)
         if not stays.all():
-            keeps.setdefault(name, {})[dim] = tuple(int(i) for i in np.flatnonzero(stays))
+            keeps.setdefault(name, {})[dim] = tuple(np.flatnonzero(stays).tolist())
     return keeps
-
-
-def removed_classes(found: Trace, kept: Mapping[str, tuple[int, ...]]) -> set[int]:
-    """Classes whose channels the layers do not keep."""
-    removed: set[int] = set()
-    for layer in found.layers:
-        gone = np.ones(layer.channels, bool)
-        gone[list(kept.get(layer.name, range(layer.channels)))] = False
-        removed.update(int(c) for c in layer.classes[gone])
-    return removed

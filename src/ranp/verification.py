@@ -18,8 +18,10 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from ranp.errors import PlanMismatchError
 from ranp.masking import Derandomised, MaskedRun
 from ranp.plan import Plan
+from ranp.slimming import removed_classes
 from ranp.slimming import slim as make_slim
 from ranp.tracing.cutting import cut_model, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes, LabelSpace
@@ -100,18 +102,18 @@ def check(tracer: Tracer, plan: Plan, slim: nn.Module | None = None, *, budget: 
 def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
     """Of every label whether it stays, from the plan's decisions by layer; pinned labels always stay."""
     stays = np.ones(len(classes.ids), bool)
-    for layer in tracer.assembled(classes).layers:
-        gone = np.ones(layer.channels, bool)
-        gone[list(plan.kept.get(layer.name, range(layer.channels)))] = False
-        stays[layer.classes[gone]] = False
-    stays[0] = True
-    return stays[classes.ids]
+    stays[sorted(removed_classes(tracer.assembled(classes), plan))] = False
+    kept: Mask = stays[classes.ids]
+    return kept
 
 
 def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
     """What is wrong with a slim network's structure; empty if nothing is."""
     classes = tracer.space.resolve()
-    keep = removed_labels(tracer, classes, plan)
+    try:
+        keep = removed_labels(tracer, classes, plan)
+    except PlanMismatchError as error:
+        return str(error)
     expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
     same_size = all(
         sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
@@ -179,7 +181,8 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
     generator = torch.Generator().manual_seed(0)
     full = _randomised(tracer.model, generator)
     keeps = keeps_of(tracer.births, keep)
-    thin = copy_model(slim, meta=False).to(torch.float64)
+    thin = copy_model(slim, meta=False)
+    thin = (thin.to_empty(device="cpu") if _on_meta(thin) else thin).to(torch.float64)
     _load(thin, full, keeps)
     for train, run in tracer.runs.items():
         if run.failed:
@@ -220,12 +223,8 @@ def _difference(tracer: Tracer, full: nn.Module, thin: nn.Module, inputs: Any, k
 def _randomised(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """A float64 copy in which no two channels look alike: one-dimensional tensors and constants are drawn at random."""
     copy = copy_model(model, meta=False)
-    if any(t.device.type == "meta" for _, t in named_tensors(copy)):
-        copy = copy.to_empty(device="cpu")
-        fresh = {id(t) for _, t in named_tensors(copy)}
-    else:
-        fresh = set()
-    copy = copy.to(torch.float64) if not fresh else copy
+    fresh = _on_meta(copy)
+    copy = (copy.to_empty(device="cpu") if fresh else copy).to(torch.float64)
     with torch.no_grad():
         for name, tensor in named_tensors(copy):
             if not is_floating(tensor):
@@ -235,9 +234,13 @@ def _randomised(model: nn.Module, generator: torch.Generator) -> nn.Module:
                 tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device))
             elif tensor.dim() <= 1:
                 tensor.copy_(0.3 * noise)
-            elif id(tensor) in fresh or bool((tensor == tensor.flatten()[:1]).all()):
+            elif fresh or bool((tensor == tensor.flatten()[:1]).all()):
                 tensor.copy_(noise / max(1, tensor[0].numel()) ** 0.5)
-    return copy.to(torch.float64)
+    return copy
+
+
+def _on_meta(model: nn.Module) -> bool:
+    return any(tensor.device.type == "meta" for _, tensor in named_tensors(model))
 
 
 def _load(thin: nn.Module, full: nn.Module, keeps: dict[str, dict[int, Any]]) -> None:

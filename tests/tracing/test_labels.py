@@ -1,0 +1,126 @@
+"""Classes from notes: components against a plain union-find, and what equal pieces come to."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ranp.tracing.labels import FILLER, RIGID, LabelSpace, components
+
+
+@given(st.integers(2, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=60))
+def test_components_are_those_of_a_plain_union_find(size: int, edges: list[tuple[int, int]]) -> None:
+    edges = [(a % size, b % size) for a, b in edges]
+    parent = list(range(size))
+
+    def find(x: int) -> int:
+        while parent[x] != x:
+            x = parent[x]
+        return x
+
+    for a, b in edges:
+        low, high = sorted((find(a), find(b)))
+        parent[high] = low
+    a, b = (np.array([edge[i] for edge in edges], np.int64) for i in (0, 1))
+    found = components(np.arange(size, dtype=np.int64), a, b)
+    assert found.tolist() == [find(x) for x in range(size)]
+
+
+def test_fillers_agree_with_everything_and_join_nothing() -> None:
+    space = LabelSpace()
+    a, b = space.new(3), space.new(3)
+    holed = a.copy()
+    holed[1] = FILLER
+    assert space.unite(holed, b).tolist() == [a[0], b[1], a[2]]
+    ids = space.resolve().ids
+    assert ids[a[0]] == ids[b[0]]
+    assert ids[a[1]] != ids[b[1]]
+
+
+def test_a_pin_reaches_the_whole_class_and_nothing_else() -> None:
+    space = LabelSpace()
+    a, b = space.new(3), space.new(3)
+    space.unite(a, b)
+    space.pin(b[:1], "because", "here")
+    ids = space.resolve().ids
+    assert ids[a[0]] == ids[b[0]] == 0
+    assert ids[a[1]] == ids[b[1]] != 0
+
+
+def test_rigid_labels_always_stay() -> None:
+    space = LabelSpace()
+    a = space.new(2)
+    space.unite(a, np.array([RIGID, FILLER]))
+    assert (space.resolve().ids[a] != 0).tolist() == [False, True]
+
+
+def test_pieces_of_distinct_classes_are_a_constraint() -> None:
+    space = LabelSpace()
+    a = space.new(6)
+    space.require_equal_counts(np.split(a, 3), "groups", "here")
+    classes = space.resolve()
+    assert [sorted(piece.tolist()) for piece in classes.pieces[0]] == [[2, 3], [4, 5], [6, 7]]
+
+
+def test_pieces_that_hold_the_same_classes_are_free() -> None:
+    space = LabelSpace()
+    a = space.new(4)
+    space.unite(a[:2], a[2:])
+    space.require_equal_counts(np.split(a, 2), "halves", "here")
+    assert space.resolve().pieces == ()
+
+
+def test_the_finer_of_two_nested_constraints_stays() -> None:
+    for first, second in ((2, 4), (4, 2)):
+        space = LabelSpace()
+        a = space.new(8)
+        space.require_equal_counts(np.split(a, first), "one", "here")
+        space.require_equal_counts(np.split(a, second), "other", "here")
+        (entry,) = space.resolve().pieces
+        assert len(entry) == 4
+
+
+def test_constraints_that_cross_are_coupled_so_that_both_hold() -> None:
+    space = LabelSpace()
+    a = space.new(12)
+    space.require_equal_counts(np.split(a, 3), "three", "here")
+    space.require_equal_counts(np.split(a, 2), "two", "here")
+    classes = space.resolve()
+    assert_every_cut_is_even(a, classes.ids, classes.pieces, (2, 3))
+
+
+def assert_every_cut_is_even(labels, ids, pieces, counts) -> None:
+    """Removing any allowed set of classes leaves equal counts in each of the wanted pieces."""
+    rng = np.random.default_rng(0)
+    ranked = {int(c) for entry in pieces for piece in entry for c in piece}
+    for _ in range(50):
+        removed = {int(c) for c in np.unique(ids[labels]) if c and int(c) not in ranked and rng.random() < 0.5}
+        for entry in pieces:
+            count = rng.integers(0, len(entry[0]) + 1)
+            removed |= {int(c) for piece in entry for c in rng.permutation(piece)[:count]}
+        stays = np.array([int(ids[label]) not in removed for label in labels])
+        for count in counts:
+            assert len({int(part.sum()) for part in np.split(stays, count)}) == 1
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 4).map(lambda n: 12 * n),
+    st.lists(st.sampled_from([2, 3, 4, 6]), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 47), st.integers(0, 47)), max_size=4),
+    st.lists(st.integers(0, 47), max_size=2),
+)
+def test_whatever_meets_the_constraints_is_even_everywhere(size, counts, unions, pins) -> None:
+    space = LabelSpace()
+    a = space.new(size)
+    for x, y in unions:
+        space.unite(a[x % size : x % size + 1], a[y % size : y % size + 1])
+    for x in pins:
+        space.pin(a[x % size : x % size + 1], "because", "here")
+    for count in counts:
+        space.require_equal_counts(np.split(a, count), "pieces", "here")
+    classes = space.resolve()
+    assert_every_cut_is_even(a, classes.ids, classes.pieces, counts)
+    seen = [int(c) for entry in classes.pieces for piece in entry for c in piece]
+    assert len(seen) == len(set(seen))
