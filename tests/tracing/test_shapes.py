@@ -60,7 +60,7 @@ PAIRS = [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1, 3), (4, 1)), ((2, 3), ())]
     "types", [(torch.float32, torch.float32), (torch.float32, torch.float64), (torch.int64, torch.float32)]
 )
 def test_pairs(op, a, b, types) -> None:
-    x, y = torch.ones(a, dtype=types[0]), torch.ones(b, dtype=types[1])
+    x, y = (torch.ones(shape, dtype=getattr(torch, t)) for shape, t in zip((a, b), types.split(), strict=True))
     with MetaMode():
         empty = op(x.to("meta"), y.to("meta"))
     real = op(x, y)
