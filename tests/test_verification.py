@@ -94,7 +94,7 @@ def test_a_large_network_is_compared_at_a_smaller_size(case) -> None:
     model, plan = case
     tracer = Tracer(model, torch.randn(2, 1, 24, 24, 24))
     tracer.start()
-    found = check(tracer, plan, budget=sum(op.flops for op in tracer.ops) / 20)
+    found = check(tracer, plan, budget=sum(op.flops for op in tracer.ops.values()) / 20)
     assert found.ok
     assert found.max_error < 1e-9
     assert "smaller size" in found.where

@@ -126,10 +126,15 @@ def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "pa
     elif resource == "flops" and convention == "true":
         leaves = _leaves_of(trace)
         for op in trace.ops:
-            costs[_row_of(op.module, leaves)] += op.flops
+            costs[op.weight or _row_of(op.module, leaves)] += op.flops
     else:
         for call in trace.calls:
             costs[call.module] += call_memory(call) if resource == "memory" else call_flops(call, convention)
+        for op in trace.ops:  # no leaf module calls a weight that code uses by function; the operator tells its cost
+            if op.weight:
+                macs = op.flops // 2
+                flops = macs if convention == "paper" else op.flops - op.output
+                costs[op.weight] += op.output if resource == "memory" else flops
     return Costs({name: costs[name] for name in names}, resource, convention)
 
 

@@ -277,7 +277,7 @@ def _distinct(inputs: Any) -> Any:
 
 def _affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str]:
     """The example, made smaller if the check would cost more than the budget; None if it cannot be."""
-    flops = float(sum(op.flops for op in tracer.ops))
+    flops = float(sum(op.flops for op in tracer.ops.values()))
     if budget is None or flops <= budget:
         return tracer.example, ""
     inputs = tree_map(lambda x: x[:1] if isinstance(x, torch.Tensor) and x.dim() > 1 else x, tracer.example)

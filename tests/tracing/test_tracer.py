@@ -147,3 +147,32 @@ def test_psm_layers_are_coupled_by_their_additions_and_by_nothing_else() -> None
     assert sorted(g for g in groups.values() if len(g) > 1) == sorted(PSM_GROUPS)
     seen = [c for classes in groups for c in set(classes)]
     assert len(seen) == len(set(seen))
+
+
+def test_weights_used_by_function_call_are_layers_with_costs() -> None:
+    class Functional(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(6, 1, 3, 3, 3))
+            self.m = nn.Parameter(torch.randn(6, 5))
+            self.leave = nn.Linear(5, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.leave(F.conv3d(x, self.w).mean((2, 3, 4)) @ self.m)
+
+    class Modular(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.m, self.leave = nn.Conv3d(1, 6, 3, bias=False), nn.Linear(6, 5, bias=False), nn.Linear(5, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.leave(self.m(self.w(x).mean((2, 3, 4))))
+
+    ours, theirs = ranp.trace(Functional(), X), ranp.trace(Modular(), X)
+    assert [(layer.name, layer.kind, layer.channels, layer.pinned) for layer in ours.layers] == [
+        ("w", "parameter", 6, False), ("m", "parameter", 5, False), ("leave", "linear", 2, True)
+    ]  # fmt: skip
+    for resource, convention in (("memory", "paper"), ("params", "paper"), ("flops", "true"), ("flops", "equation")):
+        costs = [list(ranp.measure(t, resource, convention=convention).values()) for t in (ours, theirs)]
+        assert costs[0] == costs[1]
+    assert ranp.measure(ours, "flops")["w"] == ranp.measure(theirs, "flops")["w"]

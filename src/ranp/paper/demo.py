@@ -10,6 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 
 from ranp import files, storage
 from ranp.errors import DataError, StorageError
-from ranp.methods import resolve
 from ranp.paper import models, tasks
 from ranp.paper.brief_training import Lessons, Objects, evaluate, gather, step_seconds, train
 from ranp.paper.comparison import Comparison, Contender
@@ -41,9 +41,9 @@ class Settings:
         sparsity: Fraction of channels that both methods remove.
         widths: Channels of the 3D-UNet by resolution.
         size: Edge length of the volumes.
-        train_objects: Objects to train on; the first of them are scored.
+        train_objects: Objects to train on.
         valid_objects: Objects to measure accuracy on.
-        scored_objects: Objects that RANP-f is scored on, one at a time.
+        scored_batches: Batches of the training objects that RANP-f is scored on.
         steps: Training steps of each network.
         batch: Objects in a step.
         learning_rate: Highest learning rate.
@@ -52,12 +52,12 @@ class Settings:
     """
 
     sparsity: float = 0.7
-    widths: tuple[int, ...] = (16, 32, 64)
-    size: int = 24
+    widths: tuple[int, ...] = (48, 96, 192)
+    size: int = 16
     train_objects: int = 256
     valid_objects: int = 64
-    scored_objects: int = 16
-    steps: int = 150
+    scored_batches: int = 4
+    steps: int = 180
     batch: int = 8
     learning_rate: float = 0.01
     rounds: int = 15
@@ -65,13 +65,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuses what cannot be run, before anything begins."""
-        for name in ("train_objects", "valid_objects", "scored_objects", "steps", "batch", "rounds"):
+        for name in ("train_objects", "valid_objects", "scored_batches", "steps", "batch", "rounds"):
             if getattr(self, name) < 1:
                 raise DataError(f"{name}={getattr(self, name)} is not enough. Pass at least 1.")
-        if self.scored_objects > self.train_objects:
-            raise DataError(
-                f"scored_objects={self.scored_objects} is more than train_objects={self.train_objects}. Pass fewer."
-            )
+        if self.size < 2 ** (len(self.widths) - 1):
+            raise DataError(f"size={self.size} cannot be halved {len(self.widths) - 1} times. Pass a larger one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +168,13 @@ def _pruned(
     settings: Settings,
     stage: Callable[[str], Callable[[int, int | None], object]],
 ) -> Pruned:
-    batches = [(x, y) for x, y in training.batches(1)][: settings.scored_objects]
     return prune(
         full,
-        batches,
+        list(islice(training.batches(settings.batch), settings.scored_batches)),
         task.loss,
         sparsity=settings.sparsity,
-        method=resolve(name),
+        method=name,
+        example=training.inputs[:1],  # costs are those of one object
         strength=task.strength,
         init="glorot",
         seed=settings.seed,

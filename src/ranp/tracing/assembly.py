@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.running import Births
-from ranp.tracing.trace import ClassIds, Layer, Pin, Trace
+from ranp.tracing.trace import ClassIds, Layer, OpCall, Pin, Trace
 
 if TYPE_CHECKING:
     from ranp.tracing.tracer import Tracer
@@ -56,11 +57,16 @@ def assemble(
         dims=dims,
         pieces=classes.pieces,
         calls=tuple(tracer.calls),
-        ops=tuple(tracer.ops),
+        ops=_ops(tracer),
         pins=reasons.summary(layers),
         unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),
         parameters={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
     )
+
+
+def _ops(tracer: Tracer) -> tuple[OpCall, ...]:
+    weights = tracer.runs[False].ledger.functional_at
+    return tuple(replace(op, weight=weights.get(index, "")) for index, op in tracer.ops.items())
 
 
 def _computed(weight: str) -> bool:

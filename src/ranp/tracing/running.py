@@ -50,6 +50,8 @@ class Ledger:
     """Layer -> modules that consume its output (empty string: code outside of a norm)."""
     functional: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Weights used by function call -> (output dimension, input dimension)."""
+    functional_at: dict[int, str] = field(default_factory=dict)
+    """Operator -> the weight it used by function call."""
     outputs: dict[str, Vector] = field(default_factory=dict)
     """Layer module -> labels of its output channels, for layers whose weight is computed."""
 
@@ -180,6 +182,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if home is not None and (source is None or source[0] == home[0]):
             in_dim = source[1] if source is not None else 1 - home[1]
             self.ledger.functional.setdefault(home[0], (home[1], in_dim))
+            self.ledger.functional_at[op.index] = home[0]
 
 
 def run_labelled(

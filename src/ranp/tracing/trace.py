@@ -79,6 +79,10 @@ class OpCall:
     """Innermost module that was running."""
     op: str
     flops: int
+    output: int = 0
+    """Elements of the result."""
+    weight: str = ""
+    """The parameter it multiplied with, where code used one by function call."""
 
 
 @dataclass(frozen=True, slots=True)

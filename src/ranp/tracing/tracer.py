@@ -16,7 +16,7 @@ from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_model
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
-from ranp.tracing.operation import labels_of
+from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
     Comparison,
     Mask,
@@ -86,7 +86,7 @@ class Tracer:
         self.attributes: dict[tuple[str, int], Vector] = {}
         self.runs: dict[bool, Run] = {}
         self.calls: list[LeafCall] = []
-        self.ops: list[OpCall] = []
+        self.ops: dict[int, OpCall] = {}
         self.code_pins: dict[tuple[bool, int], str] = {}
         self.outermost: set[tuple[bool, int]] = set()
         self.failure: tuple[bool, int, str] | None = None
@@ -155,7 +155,7 @@ class Tracer:
 
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
-        self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], [], {}
+        self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
         self.births = {}
         copy = None
         for train in (False, True):
@@ -213,7 +213,9 @@ class Tracer:
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, where: str) -> None:
         flops = true_flops(func, args, kwargs, out)
         if flops:
-            self.ops.append(OpCall(where, str(getattr(func, "_overloadpacket", func)), flops))
+            index = len(self.runs[False].ledger.records) - 1
+            size = sum(tensor.numel() for tensor in flat_tensors(out))
+            self.ops[index] = OpCall(where, str(getattr(func, "_overloadpacket", func)), flops, size)
 
     def _watch(self, name: str, module: nn.Module) -> Callable[[nn.Module, tuple[Any, ...]], None]:
         """Norms without parameters still mirror their channel count in an attribute: watch what comes in."""
