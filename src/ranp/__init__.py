@@ -12,21 +12,25 @@
 
 from __future__ import annotations
 
-from ranp.criteria import Criterion
-from ranp.importance import score
-from ranp.methods import Method
-from ranp.plan import Plan
-from ranp.profiles import Profile
-from ranp.prune import Pruned, prune
-from ranp.report import Report
-from ranp.resources import Costs, measure, profile
-from ranp.scores import Scores
-from ranp.selection import max_sparsity, select
-from ranp.slimming import slim
-from ranp.storage import load, save
-from ranp.tracing import Trace, trace
-from ranp.verification import Verification, verify
-from ranp.weighting import balance, reweight
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ranp.criteria import Criterion
+    from ranp.importance import score
+    from ranp.methods import Method
+    from ranp.plan import Plan
+    from ranp.profiles import Profile
+    from ranp.pruning import Pruned, prune
+    from ranp.report import Report
+    from ranp.resources import Costs, measure, profile
+    from ranp.scores import Scores
+    from ranp.selection import max_sparsity, select
+    from ranp.slimming import slim
+    from ranp.storage import load, save
+    from ranp.tracing import Trace, trace
+    from ranp.verification import Verification, verify
+    from ranp.weighting import balance, reweight
 
 __version__ = "0.1.0"
 
@@ -55,3 +59,36 @@ __all__ = [
     "trace",
     "verify",
 ]
+
+_HOMES = {
+    "criteria": "Criterion",
+    "importance": "score",
+    "methods": "Method",
+    "plan": "Plan",
+    "profiles": "Profile",
+    "pruning": "Pruned prune",
+    "report": "Report",
+    "resources": "Costs measure profile",
+    "scores": "Scores",
+    "selection": "max_sparsity select",
+    "slimming": "slim",
+    "storage": "load save",
+    "tracing": "Trace trace",
+    "verification": "Verification verify",
+    "weighting": "balance reweight",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used, so that the command line answers before torch is loaded."""
+    if name == "errors" or name in _HOMES:
+        return import_module(f"ranp.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'ranp' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"ranp.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ranp.errors import StorageError
 
 if TYPE_CHECKING:
-    from ranp.prune import Pruned
+    from ranp.pruning import Pruned
 
 RECIPE = "ranp-recipe"
 RECIPE_VERSION = 1

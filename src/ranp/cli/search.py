@@ -57,7 +57,7 @@ def search(
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make
     from ranp.errors import DataError, InfeasibleError
-    from ranp.prune import STRENGTH
+    from ranp.pruning import STRENGTH
     from ranp.selection import Selection
 
     setup = prepare(

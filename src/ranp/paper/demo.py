@@ -22,7 +22,7 @@ from ranp.paper import models, tasks
 from ranp.paper.brief_training import Lessons, Objects, evaluate, gather, step_seconds, train
 from ranp.paper.comparison import Comparison, Contender
 from ranp.paper.tasks.task import Task
-from ranp.prune import Pruned, prune
+from ranp.pruning import Pruned, prune
 from ranp.resources import profile
 
 __all__ = ["Demonstration", "Settings", "run"]
