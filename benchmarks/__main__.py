@@ -29,13 +29,12 @@ def main() -> None:
         help=f"of {', '.join(BENCHMARKS)}; default: all but {', '.join(sorted(ON_REQUEST))}",
     )
     parser.add_argument("--quick", action="store_true", help="few pairs, small networks: does it run at all?")
-    parser.add_argument("--threads", type=int, default=None, help="threads of torch, default: its own choice")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch, default 1: least noise")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
+    torch.set_num_threads(arguments.threads)
     logging.getLogger("ranp").setLevel(logging.ERROR)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n")
     for name in arguments.names or [name for name in BENCHMARKS if name not in ON_REQUEST]:

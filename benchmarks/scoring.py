@@ -17,9 +17,10 @@ BATCHES = 2
 def cases(quick: bool) -> list[Case]:
     widths = (8, 16, 32) if quick else (32, 64, 128, 256)
     cube = (1, 1, *[16 if quick else 32] * 3)
+    clip = (2, 3, 8, 32, 32) if quick else (1, 3, 16, 112, 112)
     return [
         Case("3D-UNet, half width", lambda: models.build("unet3d-shapenet", widths=widths), (cube,), classes=50),
-        Case("MobileNetV2-3D", lambda: models.build("mobilenetv2-ucf101"), ((2, 3, 8, 32, 32),), "clip", 101),
+        Case("MobileNetV2-3D", lambda: models.build("mobilenetv2-ucf101"), (clip,), "clip", 101),
         Case("SegResNet (MONAI)", lambda: segresnet(8 if quick else 16), (cube,)),
     ]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from ranp.criteria import Criterion, Values
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError, UnsupportedError, unknown_name
 from ranp.importance import Loss, score
-from ranp.initialisation import Initialiser
+from ranp.initialisation import INITIALISATIONS, Initialiser
 from ranp.methods import Method, resolve
 from ranp.plan import Plan
 from ranp.report import Report
@@ -122,11 +122,16 @@ def prune(
         raise UnsupportedError(f"budget={budget!r} is not available in this version. Pass sparsity= instead.")
     if sparsity is None:
         raise UnsupportedError("nothing says how much to remove. Pass sparsity=, a fraction from 0 up to below 1.")
+    if isinstance(init, str) and init not in ("copy", *INITIALISATIONS):
+        raise UnsupportedError(unknown_name("init", init, ("copy", *INITIALISATIONS)))
     how = resolve(method)
+    resource = how.resource if resource is None else resource
+    strength = STRENGTH if strength is None else strength
     example, batches = _first_inputs(example, batches)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
+    costs = None if resource is None else measure(trace, resource)
     scores = score(
         model,
         batches,
@@ -138,11 +143,14 @@ def prune(
         seed=seed,
         progress=progress,
     )
-    settings = {"method": how.name, "seed": seed, "mode": mode, "init": init if isinstance(init, str) else "function"}
+    scores = balance(scores) if how.balance else scores
+    settings: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
+    if costs is not None:
+        scores = reweight(scores, costs, strength)
+        settings |= {"resource": costs.resource, "strength": strength}
     for _ in range(ROUNDS):
-        weighted, told = _weigh(scores, trace, how, resource, strength)
         plan = select(
-            weighted,
+            scores,
             trace,
             sparsity=sparsity,
             scope=how.scope,
@@ -152,7 +160,7 @@ def prune(
             min_channels=min_channels,
             round_to=round_to,
             seed=seed,
-            settings={**settings, **told},
+            settings=settings,
         )
         copied = slim(model, plan, example=example)
         verification = check(tracer, plan, copied, budget=CHECK_FLOPS)
@@ -166,21 +174,7 @@ def prune(
         )
     network = copied if init == "copy" else slim(model, plan, example=example, init=init, seed=seed)
     report = Report.of(trace, plan, network, example, verification)
-    return Pruned(network, plan, weighted, report, trace, verification)
-
-
-def _weigh(
-    scores: Scores, trace: Trace, method: Method, resource: Resource | None, strength: float | None
-) -> tuple[Scores, Mapping[str, Any]]:
-    """Step 4: balance and reweight as the method says."""
-    resource = method.resource if resource is None else resource
-    if method.balance:
-        scores = balance(scores)
-    if resource is None:
-        return scores, {}
-    strength = STRENGTH if strength is None else strength
-    name = resource if isinstance(resource, str) else getattr(resource, "__name__", "function")
-    return reweight(scores, measure(trace, resource), strength), {"resource": name, "strength": strength}
+    return Pruned(network, plan, scores, report, trace, verification)
 
 
 def _first_inputs(example: Any, batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

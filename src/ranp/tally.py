@@ -19,11 +19,6 @@ from ranp.tracing.trace import Layer
 
 NO_GRADIENT = "no gradient reaches it"
 ALL_ZERO = "all its scores are zero"
-SMALL = 1 << 12
-"""A gradient that no layer needs is freed when the batch ends if it has no more elements, else as soon as it exists.
-
-Norms have two such parameters each: a hook on every one of them took longer than all the scoring.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,6 @@ class Tally:
         self._find_terms(network)
         self._late = set() if criterion.at_once or criterion.linear else set(self._terms)
         self._fired: set[int] = set()
-        self._unused: list[nn.Parameter] = []
         self._batch: dict[int, torch.Tensor] = {}
         self.totals = torch.zeros(sum(layer.channels for layer in self.layers), dtype=torch.float64)
         self.reached = torch.zeros(len(self.layers), dtype=torch.float64)
@@ -66,15 +60,11 @@ class Tally:
 
     @contextmanager
     def listening(self, network: nn.Module) -> Iterator[None]:
-        """Asks for the gradient of every parameter of the copy, frozen ones too, and hooks those that need it."""
+        """Asks for the gradient of every parameter of the copy, frozen ones too, and hooks each."""
         with ExitStack() as stack:
             for parameter in network.parameters():
-                if not (parameter.is_floating_point() or parameter.is_complex()):
-                    continue
-                parameter.requires_grad_(True)
-                if id(parameter) not in self._terms and parameter.numel() <= SMALL:
-                    self._unused.append(parameter)
-                else:
+                if parameter.is_floating_point() or parameter.is_complex():
+                    parameter.requires_grad_(True)
                     hook = parameter.register_post_accumulate_grad_hook(self._gathered)  # type: ignore[no-untyped-call]
                     stack.callback(hook.remove)
             yield
@@ -96,7 +86,7 @@ class Tally:
         self.partial = False
         self._fired.clear()
         self._batch.clear()
-        for parameter in (*(parameter for parameter, _ in self._terms.values()), *self._unused):
+        for parameter, _ in self._terms.values():
             parameter.grad = None
 
     def end_batch(self, number: int) -> None:
@@ -126,8 +116,6 @@ class Tally:
         for index in self._batch:
             self.reached[index] = 1
         self.batches += 1
-        for parameter in self._unused:
-            parameter.grad = None
         self._fired.clear()
         self._batch.clear()
 
