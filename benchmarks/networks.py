@@ -83,11 +83,11 @@ def paper_cases(quick: bool) -> list[Case]:
 
     stereo = {"disparities": 32, "windows": (32, 16, 8, 4)}
     cases = [
-        Case("3D-UNet 15, ShapeNet", build("unet3d-shapenet"), ((2, 1, 16, 16, 16),), "voxels", 50, 0.7824),
-        Case("3D-UNet 15, BraTS", build("unet3d-brats"), ((2, 4, 32, 32, 32),), "voxels", 5, 0.7817),
-        Case("MobileNetV2-3D", build("mobilenetv2-ucf101"), ((2, 3, 8, 32, 32),), "clip", 101, 0.3315),
+        Case("3D-UNet 15, ShapeNet", build("unet3d-shapenet"), ((1, 1, 32, 32, 32),), "voxels", 50, 0.7824),
+        Case("3D-UNet 15, BraTS", build("unet3d-brats"), ((1, 4, 32, 32, 32),), "voxels", 5, 0.7817),
+        Case("MobileNetV2-3D", build("mobilenetv2-ucf101"), ((1, 3, 16, 112, 112),), "clip", 101, 0.3315),
         Case("I3D", build("i3d-ucf101"), ((1, 3, 16, 224, 224),), "clip", 101, 0.2532),
-        Case("PSM", build("psm-sceneflow", **stereo), ((1, 3, 128, 128),) * 2, "stereo", sparsity=0.462),
+        Case("PSM", build("psm-sceneflow", **stereo), ((2, 3, 128, 128),) * 2, "stereo", sparsity=0.462),
         Case("3D-UNet 23, ShapeNet", build("unet3d-shapenet-23"), ((1, 1, 32, 32, 32),), "voxels", 50, 0.8),
     ]
     return cases[:3] if quick else cases

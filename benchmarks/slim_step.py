@@ -11,7 +11,7 @@ import ranp
 from benchmarks.networks import Batch, Case, paper_cases, train_step
 from benchmarks.pairs import measure_pairs, table
 
-PAIRS = 7
+PAIRS = 5
 STRENGTH = 11
 
 

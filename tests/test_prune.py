@@ -218,7 +218,7 @@ def test_a_size_written_into_the_code_is_found_and_its_layer_kept() -> None:
         ({"tie": "min"}, UnsupportedError, "Allowed: max, union"),
         ({"keep": ["nosuch.*"]}, PlanMismatchError, "nosuch"),
         ({"mode": "test"}, UnsupportedError, "unknown mode 'test'"),
-        ({"init": "xavier"}, UnsupportedError, "unknown initialisation 'xavier'"),
+        ({"init": "xavier"}, UnsupportedError, "unknown init 'xavier'"),
         ({"batches": iter(())}, DataError, "empty"),
         ({"batches": [torch.zeros(1)]}, DataError, "not a pair"),
     ],

@@ -97,7 +97,7 @@ def test_a_large_network_is_compared_at_a_smaller_size(case) -> None:
     found = check(tracer, plan, budget=sum(op.flops for op in tracer.ops.values()) / 20)
     assert found.ok
     assert found.max_error < 1e-9
-    assert "smaller size" in found.where
+    assert "smaller size [(1, 1, 6, 6, 6)]" in found.where
 
 
 def test_what_cannot_be_made_smaller_is_left_out_and_said_so() -> None:

@@ -26,6 +26,7 @@ from ranp.slimming import slim as make_slim
 from ranp.tracing.cutting import cut_model, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes, LabelSpace
 from ranp.tracing.probing import Mask, keeps_of, widened
+from ranp.tracing.recording import OpRecorder
 from ranp.tracing.running import Ledger, give_birth, run_labelled
 from ranp.tracing.stage import (
     MetaMode,
@@ -304,14 +305,12 @@ def _shrunk(x: Any, factor: int) -> Any:
 
 def _cost(model: nn.Module, inputs: Any) -> float | None:
     """FLOPs of a run at another size without data, None if the network does not run there in both modes."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     copy = copy_model(model, meta=True)
     try:
-        with torch.no_grad(), untouched_rng(), FlopCounterMode(display=False) as counter, MetaMode():
+        with torch.no_grad(), untouched_rng(), MetaMode(), OpRecorder() as counter:
             call(copy.eval(), to_meta(inputs))
             call(copy.train(), at_least_two(to_meta(inputs)))
     except Exception as error:
         logger.debug("not at this size: %s", error)
         return None
-    return float(counter.get_total_flops())
+    return float(sum(op.flops for op in counter.ops))

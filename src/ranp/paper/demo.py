@@ -57,10 +57,10 @@ class Settings:
     train_objects: int = 256
     valid_objects: int = 64
     scored_batches: int = 4
-    steps: int = 180
+    steps: int = 150
     batch: int = 8
     learning_rate: float = 0.01
-    rounds: int = 15
+    rounds: int = 11
     seed: int = 0
 
     def __post_init__(self) -> None:
