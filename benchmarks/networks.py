@@ -88,6 +88,6 @@ def paper_cases(quick: bool) -> list[Case]:
         Case("MobileNetV2-3D", build("mobilenetv2-ucf101"), ((1, 3, 16, 112, 112),), "clip", 101, 0.3315),
         Case("I3D", build("i3d-ucf101"), ((1, 3, 16, 224, 224),), "clip", 101, 0.2532),
         Case("PSM", build("psm-sceneflow", **stereo), ((2, 3, 128, 128),) * 2, "stereo", sparsity=0.462),
-        Case("3D-UNet 23, ShapeNet", build("unet3d-shapenet-23"), ((1, 1, 32, 32, 32),), "voxels", 50, 0.8),
+        Case("3D-UNet 23, ShapeNet", build("unet3d-shapenet-23"), ((2, 1, 32, 32, 32),), "voxels", 50, 0.8),
     ]
     return cases[:3] if quick else cases

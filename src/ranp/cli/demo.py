@@ -16,7 +16,7 @@ def demo(
     sparsity: Annotated[float, typer.Option(help="Fraction of channels that both methods remove.")] = 0.7,
     steps: Annotated[
         int, typer.Option(min=1, help="Training steps of each network; most of the time goes here.")
-    ] = 150,
+    ] = 180,
     size: Annotated[int, typer.Option(min=8, help="Edge of the volumes.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, objects and batches.")] = 0,
     as_json: Json = False,

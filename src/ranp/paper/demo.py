@@ -57,7 +57,7 @@ class Settings:
     train_objects: int = 256
     valid_objects: int = 64
     scored_batches: int = 4
-    steps: int = 150
+    steps: int = 180
     batch: int = 8
     learning_rate: float = 0.01
     rounds: int = 11
@@ -203,8 +203,8 @@ def _notes(settings: Settings) -> tuple[str, ...]:
         "One seed: differences of accuracy of a few points mean nothing.",
         "FLOPs (multiply-adds) and memory of one object in the paper's convention; the slim weights are drawn "
         "anew, as in the paper.",
-        f"Seconds of a training step: median of {settings.rounds} rounds, networks in turn, "
-        f"{torch.get_num_threads()} threads; 'of full' is the median ratio within a round.",
+        f"Seconds of a training step: median of {settings.rounds} rounds, networks in turn (threads: "
+        f"{torch.get_num_threads()}); 'of full' is the median ratio within a round.",
         "Guessing: always the part of the object's category that is most frequent in training.",
     )
 
