@@ -9,13 +9,18 @@ A method of your own needs no registration, ``ranp.prune`` takes the value:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ranp.errors import UnsupportedError
 from ranp.registry import Registry
+from ranp.resources import Costs, Resource, measure
 from ranp.scopes import Scope, Wanted
+from ranp.scores import Scores
 from ranp.tracing.trace import Trace
+from ranp.weighting import balance, reweight
+
+STRENGTH = 11.0
+"""The paper's lambda for ShapeNet; 15 for BraTS, 80 for UCF101, 100 for SceneFlow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,23 @@ class Method:
     name: str
     criterion: str = "mpmg-sum"
     balance: bool = False
-    resource: str | Callable[[Trace], Mapping[str, float]] | None = None
+    resource: Resource | None = None
     scope: str | Scope | Wanted = "network"
     description: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise UnsupportedError(f"a method needs a name, got {self.name!r}. Pass a non-empty string.")
+
+    def costs(self, trace: Trace, resource: Resource | None = None) -> Costs | None:
+        """What the layers cost in the method's own resource, or in another one; None if it looks at no cost."""
+        resource = self.resource if resource is None else resource
+        return None if resource is None else measure(trace, resource)
+
+    def weigh(self, scores: Scores, costs: Costs | None, strength: float | None = None) -> Scores:
+        """Step 4 as the method says: balanced over layers, then reweighted by cost."""
+        scores = balance(scores) if self.balance else scores
+        return scores if costs is None else reweight(scores, costs, STRENGTH if strength is None else strength)
 
 
 METHODS: Registry[Method] = Registry("method")

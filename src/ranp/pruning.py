@@ -14,10 +14,10 @@ from ranp.criteria import Criterion, Values
 from ranp.errors import DataError, UnsupportedError, unknown_name
 from ranp.importance import Loss, score
 from ranp.initialisation import INITIALISATIONS, Initialiser
-from ranp.methods import Method, resolve
+from ranp.methods import STRENGTH, Method, resolve
 from ranp.plan import Plan
 from ranp.report import Report
-from ranp.resources import Resource, measure
+from ranp.resources import Resource
 from ranp.scores import Scores
 from ranp.selection import select
 from ranp.slimming import slim
@@ -25,12 +25,9 @@ from ranp.tracing import Trace
 from ranp.tracing.stage import unwrap
 from ranp.tracing.tracer import Tracer
 from ranp.verification import Verification, check
-from ranp.weighting import balance, reweight
 
 logger = logging.getLogger(__name__)
 
-STRENGTH = 11.0
-"""The paper's lambda for ShapeNet; 15 for BraTS, 80 for UCF101, 100 for SceneFlow."""
 CHECK_FLOPS = 8e9
 """The numeric check inside ``prune`` runs at a size that costs no more; ``ranp.verify`` has no such limit."""
 ROUNDS = 5
@@ -125,13 +122,11 @@ def prune(
     if isinstance(init, str) and init not in ("copy", *INITIALISATIONS):
         raise UnsupportedError(unknown_name("init", init, ("copy", *INITIALISATIONS)))
     how = resolve(method)
-    resource = how.resource if resource is None else resource
-    strength = STRENGTH if strength is None else strength
     example, batches = _first_inputs(example, batches)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    costs = None if resource is None else measure(trace, resource)
+    costs = how.costs(trace, resource)
     scores = score(
         model,
         batches,
@@ -143,11 +138,10 @@ def prune(
         seed=seed,
         progress=progress,
     )
-    scores = balance(scores) if how.balance else scores
+    scores = how.weigh(scores, costs, strength)
     settings: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
     if costs is not None:
-        scores = reweight(scores, costs, strength)
-        settings |= {"resource": costs.resource, "strength": strength}
+        settings |= {"resource": costs.resource, "strength": STRENGTH if strength is None else strength}
     for _ in range(ROUNDS):
         plan = select(
             scores,

@@ -237,16 +237,26 @@ class Selection:
         nearest = above_it if above_it[0] - target < target - below[0] else below
         return nearest[1], nearest[2]
 
-    def _refusal(self, wish: float, where: int, exact: bool) -> str:
-        """The sentence for a sparsity that is too high, with the largest one that is not."""
+    def limit(self) -> str:
+        """What would be lost with one channel more than the largest feasible sparsity removes."""
+        step = self.max_sparsity() + 1 / max(self.scope.steps(self.coupling), 1)
+        _, found = self.at(min(step, 1.0))
+        return self._lost(self._demand(found)[1])[0]
+
+    def _lost(self, where: int) -> tuple[str, Layer]:
+        """What loses all its channels, in words, and the layer that made them."""
         coupling, trace = self.coupling, self.coupling.trace
         if where < len(trace.layers):
             layer = trace.layers[where]
-            lost = f"removes all {layer.channels} channels of {layer.name!r}"
-        else:
-            tensor, dim, classes = coupling.cuttable()[where - len(trace.layers)]
-            layer = trace.layers[int(coupling.layout.layer[np.isin(coupling.classes, classes)][0])]
-            lost = f"leaves nothing of dimension {dim} of {tensor!r}, {len(classes)} channels of {layer.name!r}"
+            return f"removes all {layer.channels} channels of {layer.name!r}", layer
+        tensor, dim, classes = coupling.cuttable()[where - len(trace.layers)]
+        layer = trace.layers[int(coupling.layout.layer[np.isin(coupling.classes, classes)][0])]
+        return f"leaves nothing of dimension {dim} of {tensor!r}, {len(classes)} channels of {layer.name!r}", layer
+
+    def _refusal(self, wish: float, where: int, exact: bool) -> str:
+        """The sentence for a sparsity that is too high, with the largest one that is not."""
+        coupling = self.coupling
+        lost, layer = self._lost(where)
         best = self.max_sparsity()
         if exact:
             order, found = self.at(best)

@@ -53,11 +53,10 @@ def search(
 
     The network is scored once; the figure is then a closed form.
     """
-    from ranp import balance, measure, reweight, score, trace
+    from ranp import score, trace
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make
-    from ranp.errors import DataError, InfeasibleError
-    from ranp.pruning import STRENGTH
+    from ranp.errors import DataError
     from ranp.selection import Selection
 
     setup = prepare(
@@ -98,19 +97,10 @@ def search(
             seed=seed,
             progress=progress,
         )
-    if setup.method.balance:
-        scores = balance(scores)
-    if setup.method.resource is not None:
-        weight = STRENGTH if setup.strength is None else setup.strength
-        scores = reweight(scores, measure(found, setup.method.resource), weight)
+    scores = setup.method.weigh(scores, setup.method.costs(found), setup.strength)
     selection = Selection.of(scores, found, scope=setup.method.scope, keep=keep or (), tie=tie, seed=seed)
     best = selection.max_sparsity()
-    steps = max(selection.scope.steps(selection.coupling), 1)
-    limit = ""
-    try:
-        selection.plan(min(best + 1 / steps, 1 - 1e-12))
-    except InfeasibleError as error:  # One channel more: the error tells which layer would have none left.
-        limit = str(error).split(". The largest")[0]
+    limit = "" if selection.feasible(1.0) else selection.limit()
     plan = selection.plan(best)
     if as_json:
         show_json(
@@ -131,4 +121,4 @@ def search(
         f"it removes {plan.sparsity.removed} of {plan.sparsity.channels} channels ({plan.sparsity.achieved:.2%})"
     )
     if limit:
-        typer.echo(f"limit: {limit}")
+        typer.echo(f"one channel more {limit}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -66,14 +67,15 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     return leaves
 
 
-class _Hooks:
+class _Hooks(ABC):
     """A context manager that registers module hooks on entry and removes them on exit."""
 
     def __init__(self) -> None:
         self._handles: list[RemovableHandle] = []
 
+    @abstractmethod
     def _register(self) -> None:
-        raise NotImplementedError
+        """Registers the hooks, on entry."""
 
     def __enter__(self) -> Any:
         self._register()
