@@ -11,8 +11,8 @@ from ranp.errors import PlanMismatchError
 from ranp.initialisation import Initialiser, initialise
 from ranp.plan import Plan
 from ranp.tracing import PINNED, Trace, trace
-from ranp.tracing.cutting import Keeps, cut_model, sizes_of
-from ranp.tracing.stage import copy_model, unwrap
+from ranp.tracing.cutting import Keeps, cut_copy, sizes_of
+from ranp.tracing.stage import unwrap
 
 
 def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
@@ -42,7 +42,7 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
                 f"{wrong[0]}. If it is the same architecture at another input size, pass example=: inputs of one call."
             )
         keeps = keeps_for(trace(network, example), plan)
-    result = cut_model(copy_model(network, meta=False), keeps)
+    result = cut_copy(network, keeps, meta=False)
     if init != "copy":
         initialise(result, init, seed)
     result.train(network.training)

@@ -23,7 +23,7 @@ from ranp.masking import Derandomised, MaskedRun
 from ranp.plan import Plan
 from ranp.slimming import removed_classes
 from ranp.slimming import slim as make_slim
-from ranp.tracing.cutting import cut_model, cut_tensor, sizes_of
+from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes, LabelSpace
 from ranp.tracing.probing import Mask, keeps_of, widened
 from ranp.tracing.recording import OpRecorder
@@ -140,7 +140,7 @@ def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
             copy = copy_model(network, meta=tracer.meta)
         else:  # a single channel has no order to compare: certify the same cut with two, and see that this one runs
             wide = keeps_of({**tracer.births, **tracer.attributes}, twin)
-            copy = cut_model(copy_model(tracer.model, meta=tracer.meta), wide)
+            copy = cut_copy(tracer.model, wide, meta=tracer.meta)
             problem = tracer.shapes_differ(copy_model(network, meta=tracer.meta), train)
             if problem:
                 return f"in {'train' if train else 'eval'} mode, {problem}"

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.errors import PlanMismatchError
-from ranp.tracing.stage import named_tensors
+from ranp.tracing.stage import copy_model, named_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +24,7 @@ def cut_tensor(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]]) -> torc
     """The tensor with only the kept indices along each dimension that is cut, in its own memory format."""
     result = tensor.detach()
     for dim, keep in sorted(keeps.items()):
-        index = torch.as_tensor(list(keep), dtype=torch.long, device=tensor.device)
-        result = result.index_select(dim, index)
+        result = result.index_select(dim, torch.as_tensor(keep, dtype=torch.long, device=tensor.device))
     return result.contiguous(memory_format=_format_of(tensor)) if keeps else result
 
 
@@ -37,33 +36,34 @@ def _format_of(tensor: torch.Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def cut_model(model: nn.Module, keeps: Keeps) -> nn.Module:
-    """Cuts a copy in place: parameters, buffers, and the attributes that mirror them. Returns the same module.
+def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
+    """A copy of a network with its tensors cut, and the attributes that mirror them; what goes is never copied.
 
-    A tensor that several modules share is cut once and stays shared.
+    A tensor that several modules share is cut once and stays shared. With ``meta`` the copy holds no data.
     """
     known = dict(named_tensors(model))
     twins: dict[int, torch.Tensor] = {}
     for name, by_dim in keeps.items():
         tensor = known.get(name)
-        if tensor is None:
-            _cut_attribute(model, name, by_dim)
+        if tensor is None:  # the attribute of a norm without tensors
             continue
-        cut = cut_tensor(tensor, by_dim)
-        twins[id(tensor)] = (
-            nn.Parameter(cut, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else cut
-        )
-    for module in model.modules():
-        changed = False
-        for store in (module._parameters, module._buffers):
-            for key, value in store.items():
-                if value is not None and id(value) in twins:
-                    store[key] = twins[id(value)]  # type: ignore[assignment]
-                    changed = True
-        if changed:
+        if meta:
+            shape = [len(by_dim.get(dim, range(size))) for dim, size in enumerate(tensor.shape)]
+            cut = torch.empty(shape, dtype=tensor.dtype, device="meta")
+        else:
+            cut = cut_tensor(tensor, by_dim)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        twins[id(tensor)] = nn.Parameter(cut, requires_grad=tensor.requires_grad) if is_parameter else cut
+    copy = copy_model(model, meta=meta, twins=twins)
+    fresh = {id(twin) for twin in twins.values()}
+    for module in copy.modules():
+        if any(id(value) in fresh for store in (module._parameters, module._buffers) for value in store.values()):
             _mirror(module)
-    _mirror_parametrised(model, keeps)
-    return model
+    for name, by_dim in keeps.items():
+        if name not in known:
+            _cut_attribute(copy, name, by_dim)
+    _mirror_parametrised(copy, keeps)
+    return copy
 
 
 ATTRIBUTES = ("num_features", "num_channels", "normalized_shape")

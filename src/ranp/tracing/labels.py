@@ -21,6 +21,11 @@ RIGID = 1
 """Label of an index that no parameter gave birth to (a channel of the network's input): always stays."""
 
 
+def has_filler(vector: Vector) -> bool:
+    """True if some of these labels are fillers. Those of parameters hold none, and are read-only to show it."""
+    return bool(vector.flags.writeable) and not vector.all()
+
+
 @dataclass(frozen=True, slots=True)
 class PinNote:
     """Labels that must stay, and why. ``quiet`` notes are true of every network and are not reported."""
@@ -53,7 +58,9 @@ class LabelSpace:
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""
         self.size += count
-        return np.arange(self.size - count, self.size, dtype=np.int64)
+        labels = np.arange(self.size - count, self.size, dtype=np.int64)
+        labels.flags.writeable = False
+        return labels
 
     def unite(self, a: Vector, b: Vector) -> Vector:
         """Notes that the labels are one class position by position; fillers take the other side's label."""
@@ -61,9 +68,7 @@ class LabelSpace:
             return a
         self.left.append(a)
         self.right.append(b)
-        if a.min(initial=1) == FILLER:
-            return np.where(a == FILLER, b, a)
-        return a
+        return np.where(a == FILLER, b, a) if has_filler(a) else a
 
     def pin(self, labels: Vector | None, reason: str, where: str, *, quiet: bool = False) -> None:
         """Notes that these labels must stay."""

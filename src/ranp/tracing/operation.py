@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
-from ranp.tracing.labels import RIGID, LabelSpace, Vector
+from ranp.tracing.labels import RIGID, LabelSpace, Vector, has_filler
 
 ATTRIBUTE = "_ranp_labels"
 """Where a tensor of the traced copy carries its labels: ``{dimension: vector}``; a missing dimension is rigid."""
@@ -42,12 +43,25 @@ def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
     """Tensors among an operator's arguments, in order, looking into lists."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from flat_tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from flat_tensors(item)
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, torch.Tensor):
+                yield item
+            elif isinstance(item, list | tuple | dict):
+                yield from flat_tensors(item)
+
+
+@cache
+def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Names of an operator's arguments, and the values of those that may be left out."""
+    schema = func._schema.arguments
+    return tuple(a.name for a in schema), {a.name: a.default_value for a in schema if a.has_default_value()}
+
+
+@cache
+def _writes(func: Any) -> bool:
+    returns = func._schema.returns
+    return bool(returns) and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
 
 class Op:
@@ -72,10 +86,8 @@ class Op:
         self.outermost = outermost
         self.on_layer = on_layer
         self.split = False
-        schema = func._schema.arguments
-        self.arguments: dict[str, Any] = {a.name: a.default_value for a in schema if a.has_default_value()}
-        self.arguments.update({a.name: value for a, value in zip(schema, args, strict=False)})
-        self.arguments.update(kwargs)
+        names, defaults = _signature(func)
+        self.arguments: dict[str, Any] = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments.get(name)
@@ -88,8 +100,7 @@ class Op:
     @property
     def in_place(self) -> bool:
         """True if the operator wrote into its first argument and returned it."""
-        returns = self.func._schema.returns
-        return bool(returns) and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
+        return _writes(self.func)
 
     def pin(self, labels: Vector | None, reason: str, *, quiet: bool = False) -> None:
         """Notes that labels must stay because of this operator."""
@@ -121,7 +132,7 @@ class Op:
             return
         self.space.unite(a, b)
         for one, other in ((a, b), (b, a)):
-            if one.min(initial=1) == 0:
+            if has_filler(one):
                 self.pin(other[(one == 0) & (other != 0)], "a constant meets weights")
 
     def emit(self, labels: dict[int, Vector | None], out: Any = None) -> None:
@@ -141,11 +152,13 @@ class Op:
                 self.pin(there, "written into a tensor of fixed size")
             elif there is None:
                 self.pin(here, "overwritten by data of fixed size")
-                here[here == 0] = RIGID
+                if has_filler(here):
+                    here[here == 0] = RIGID
             elif here is not there:
                 self.space.unite(here, there)
-                empty = here == 0
-                here[empty] = there[empty]
+                if has_filler(here):
+                    empty = here == 0
+                    here[empty] = there[empty]
 
     def rigid(self, size: int) -> Vector:
         """Labels for indices that no parameter gave birth to."""

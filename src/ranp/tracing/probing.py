@@ -58,6 +58,9 @@ def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
             ranked[piece] = True
     for labels in births.values():
         mine = classes.ids[labels]
+        left = mine[stays[mine] | (mine == 0)]
+        if len(left) > 1 and (left != left[0]).any():
+            continue
         distinct = np.unique(mine[mine != 0])
         missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
         if missing > 0:
@@ -100,9 +103,7 @@ class Comparison:
         for i, d, vector in full.inputs:
             stays = vector[self.keep[vector]]
             slim = mine.pop((i, d), None)
-            if (
-                len(np.unique(self.roots[stays])) <= 1
-            ):  # a single channel carries no labels, however often it lies there
+            if self._single(stays):  # one channel carries no labels, however often it lies there
                 continue
             if slim is None:
                 raise MisalignedError(index, f"{full.name} in {full.where!r} lost track of its channels")
@@ -110,8 +111,15 @@ class Comparison:
                 raise MisalignedError(
                     index, f"{full.name} in {full.where!r} reads other channels than the full network"
                 )
-        if any(len(np.unique(self.roots[vector])) > 1 for vector in mine.values()):
+        if not all(self._single(vector) for vector in mine.values()):
             raise MisalignedError(index, f"{full.name} in {full.where!r} reads channels the full network does not")
+
+    def _single(self, vector: Vector) -> bool:
+        """True if all labels are of one class."""
+        if len(vector) < 2:
+            return True
+        roots = self.roots[vector]
+        return bool((roots == roots[0]).all())
 
     def _same(self, full: Vector, slim: Vector) -> bool:
         full, slim = full[full != FILLER], slim[slim != FILLER]

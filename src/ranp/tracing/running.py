@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.tracing import rules
-from ranp.tracing.labels import FILLER, LabelSpace, Vector
+from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.operation import Op, flat_tensors, labels_of, put_labels, taint_of
 from ranp.tracing.recording import ModuleStack
 from ranp.tracing.stage import call, execute, is_floating, named_tensors, tensors_in, untouched_rng
@@ -113,7 +113,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         where = self.stack.current
         ins = list(flat_tensors((args, kwargs)))
         # labels with fillers may still be written to: the record keeps them as they are now
-        inputs = tuple((i, d, v if v.all() else v.copy()) for i, t in enumerate(ins) for d, v in labels_of(t).items())
+        inputs = tuple(
+            (i, d, v.copy() if has_filler(v) else v) for i, t in enumerate(ins) for d, v in labels_of(t).items()
+        )
         name = func._schema.name.split("::")[-1]
         record = OpRecord(name, where, inputs)
         index = len(self.ledger.records)
@@ -157,7 +159,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if op.in_place and op["self"] is not None and op["self"]._is_view():
             return
-        results = [t for t in flat_tensors(op.out) if is_floating(t) and any(v.any() for v in labels_of(t).values())]
+        results = [t for t in flat_tensors(op.out) if labels_of(t) and is_floating(t) and _labelled(t)]
         for tensor in results:
             self.unread[id(tensor)] = results
 
@@ -183,6 +185,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             in_dim = source[1] if source is not None else 1 - home[1]
             self.ledger.functional.setdefault(home[0], (home[1], in_dim))
             self.ledger.functional_at[op.index] = home[0]
+
+
+def _labelled(tensor: torch.Tensor) -> bool:
+    return any(not vector.flags.writeable or vector.any() for vector in labels_of(tensor).values())
 
 
 def run_labelled(

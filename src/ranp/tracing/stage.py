@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from ranp.errors import UnsupportedError
+from ranp.tracing.copying import copy_tree
 from ranp.tracing.operation import flat_tensors
 from ranp.tracing.shapes import shortcut
 
@@ -74,21 +74,23 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_buffers()
 
 
-def copy_model(model: nn.Module, *, meta: bool) -> nn.Module:
+def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor] | None = None) -> nn.Module:
     """Copies a network; with ``meta`` its floating-point tensors become data-free, so that nothing is allocated.
 
+    ``twins`` are tensors to put in place of others, by the ``id`` of those, so that what is replaced is never copied.
     Integer buffers keep their values (they may index channels). Modules that hold a computed, non-leaf tensor as a
     plain attribute (weight norm by hook) copy too, which ``copy.deepcopy`` alone refuses.
     """
-    memo: dict[int, Any] = {}
+    memo: dict[int, Any] = dict(twins or {})
     for name, tensor in named_tensors(model):
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise UnsupportedError(
                 f"{name!r} is not initialised yet (lazy module): run the model once on an example, then again"
             )
-    for _, tensor in named_tensors(model):
+        if id(tensor) in memo:
+            continue
         if meta and is_floating(tensor):
-            twin = torch.empty_like(tensor, device=META)
+            twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
             memo[id(tensor)] = (
                 nn.Parameter(twin, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin
             )
@@ -98,8 +100,7 @@ def copy_model(model: nn.Module, *, meta: bool) -> nn.Module:
         for value in vars(module).values():
             if isinstance(value, torch.Tensor) and id(value) not in memo and not value.is_leaf:
                 memo[id(value)] = value.detach().to(META) if meta else value.detach().clone()
-    twin_model: nn.Module = copy.deepcopy(model, memo)
-    return twin_model
+    return copy_tree(model, memo)
 
 
 def meta_copy(model: nn.Module) -> nn.Module:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cutting import cut_model
+from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
@@ -28,7 +29,7 @@ from ranp.tracing.probing import (
     restricted,
 )
 from ranp.tracing.recording import LeafRecorder, true_flops
-from ranp.tracing.running import Births, Ledger, give_birth, run_labelled
+from ranp.tracing.running import Births, Ledger, OpRecord, give_birth, run_labelled
 from ranp.tracing.stage import at_least_two, copy_model, execute, tensors_in, to_meta, unwrap
 from ranp.tracing.trace import LeafCall, OpCall, Trace
 
@@ -80,6 +81,7 @@ class Tracer:
         self.model = model
         self.example = example
         self.layers = layer_modules(model)
+        self.dropouts = {name for name, module in model.named_modules() if isinstance(module, _DropoutNd)}
         self.meta = True
         self.space = LabelSpace()
         self.births: Births = {}
@@ -107,6 +109,8 @@ class Tracer:
 
     def _turn_views(self) -> None:
         """Reads views that split channels the other way round where the usual way leaves nothing to prune."""
+        if not any(run.ledger.splits for run in self.runs.values()):
+            return
         ids = self.space.resolve().ids
         stuck = {
             (train, index)
@@ -156,13 +160,12 @@ class Tracer:
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
-        self.births = {}
-        copy = None
+        self.births, copy = {}, None
         for train in (False, True):
             run = self.runs[train] = Run()
             if copy is None or not self.meta:  # real tensors may be rewritten by a run (statistics, codebooks)
                 copy = copy_model(self.model, meta=self.meta)
-            self.births = give_birth(copy, self.space, self.births or None)
+                self.births = give_birth(copy, self.space, self.births or None)
             try:
                 outputs = self._run(copy, self.space, run.ledger, self.births, train, full=True)
                 run.shapes = [tuple(tensor.shape) for tensor in tensors_in(outputs)]
@@ -236,14 +239,32 @@ class Tracer:
         keeps = keeps_of({**self.births, **self.attributes}, keep)
         copy = None
         for train, run in self.runs.items():
-            if run.failed:
+            if run.failed or (train and self.trains_alike()):
                 continue
             if copy is None or not self.meta:
-                copy = cut_model(copy_model(self.model, meta=self.meta), keeps)
+                copy = cut_copy(self.model, keeps, meta=self.meta)
             failure = self.compare(copy, classes, keep, train)
             if failure is not None:
                 return (train, *failure)
         return None
+
+    def trains_alike(self) -> bool:
+        """True if train mode runs the operators of eval mode on the same channels, but for what norms and dropout add.
+
+        Then a trial cut that runs in one mode runs in the other.
+        """
+        one, other = ([r for r in self.runs[mode].ledger.records if self._tells(r)] for mode in (False, True))
+        return len(one) == len(other) and all(
+            a.name == b.name
+            and a.where == b.where
+            and len(a.inputs) == len(b.inputs)
+            and all(x[:2] == y[:2] and np.array_equal(x[2], y[2]) for x, y in zip(a.inputs, b.inputs, strict=True))
+            for a, b in zip(one, other, strict=True)
+        )
+
+    def _tells(self, record: OpRecord) -> bool:
+        """True for operators on channels, outside of dropout."""
+        return bool(record.inputs) and record.where not in self.dropouts
 
     def compare(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[int, str] | None:
         """Runs a cut copy beside the full network's records; None if they agree at every operator."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ranp.tracing.labels import Vector
+from ranp.tracing.labels import Vector, has_filler
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.table import rule
 
@@ -24,7 +24,8 @@ def broadcast(op: Op, tensors: Sequence[torch.Tensor], shape: Sequence[int], rea
         ]
         if aligned:
             merged = op.merge(aligned, reason)
-            result[dim] = merged.copy() if merged is not None and len(aligned) == 1 and not merged.all() else merged
+            alone = merged is not None and len(aligned) == 1 and has_filler(merged)
+            result[dim] = merged.copy() if alone and merged is not None else merged
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
+@cache
 def find(func: Any) -> Rule | None:
     """The rule of an operator: by name, by the name of its out-of-place form, or the pointwise one by tag."""
     if func.namespace not in ("aten", "prims"):
