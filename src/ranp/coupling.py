@@ -264,4 +264,7 @@ def _blocks(size: int, layers: list[Ints], pieces: tuple[tuple[Ints, ...], ...])
         old, index = np.unique(block[held], return_inverse=True)
         block[held] = fresh + index
         fresh += len(old)
-    return np.unique(block, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    used = np.unique(_joined(layers)) if layers else np.zeros(0, np.int64)
+    result = np.zeros(size, dtype=np.int64)
+    result[used] = np.unique(block[used], return_inverse=True)[1].reshape(-1)
+    return result

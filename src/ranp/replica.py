@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.errors import UnsupportedError
+from ranp.tracing.copying import copy_tree
 
 
 def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
@@ -45,7 +45,7 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
         _prepare(module, memo)
     try:
         with _CopyComputed():
-            return tuple(copy.deepcopy(module, memo) for module in modules)
+            return tuple(copy_tree(module, memo) for module in modules)
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise UnsupportedError(
             f"the model cannot be copied ({error}). Remove what copy.deepcopy refuses (locks, open files, streams) "

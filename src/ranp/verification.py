@@ -207,7 +207,7 @@ def _difference(tracer: Tracer, full: nn.Module, thin: nn.Module, inputs: Any, k
     space = LabelSpace(size=tracer.space.size)
     give_birth(masked, space, tracer.births)
     outermost = frozenset(index for mode, index in tracer.outermost if mode is train)
-    options = {"run": MaskedRun(keep), "outermost": outermost}
+    options: dict[str, Any] = {"run": MaskedRun(keep), "outermost": outermost}
     expected = run_labelled(masked, inputs, space, Ledger(), tracer.births, tracer.layers, train=train, **options)
     with untouched_rng(), torch.no_grad(), Derandomised():
         got = call(copy_model(thin, meta=False).train(train), inputs)

@@ -60,7 +60,8 @@ def test_pieces_of_distinct_classes_are_a_constraint() -> None:
     a = space.new(6)
     space.require_equal_counts(np.split(a, 3), "groups", "here")
     classes = space.resolve()
-    assert [sorted(piece.tolist()) for piece in classes.pieces[0]] == [[2, 3], [4, 5], [6, 7]]
+    assert [sorted(piece.tolist()) for piece in classes.pieces[0]] == classes.ids[a].reshape(3, 2).tolist()
+    assert len(np.unique(classes.ids[a])) == 6
 
 
 def test_pieces_that_hold_the_same_classes_are_free() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -22,9 +23,13 @@ Keeps = Mapping[str, Mapping[int, Sequence[int]]]
 
 def cut_tensor(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]]) -> torch.Tensor:
     """The tensor with only the kept indices along each dimension that is cut, in its own memory format."""
+    return _cut(tensor, {dim: torch.as_tensor(keep, device=tensor.device) for dim, keep in keeps.items()})
+
+
+def _cut(tensor: torch.Tensor, keeps: Mapping[int, torch.Tensor]) -> torch.Tensor:
     result = tensor.detach()
-    for dim, keep in sorted(keeps.items()):
-        result = result.index_select(dim, torch.as_tensor(keep, dtype=torch.long, device=tensor.device))
+    for dim, keep in sorted(keeps.items(), key=itemgetter(0)):
+        result = result.index_select(dim, keep)
     return result.contiguous(memory_format=_format_of(tensor)) if keeps else result
 
 
@@ -43,6 +48,14 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
     """
     known = dict(named_tensors(model))
     twins: dict[int, torch.Tensor] = {}
+    indices: dict[tuple[int, torch.device], torch.Tensor] = {}  # the same cut is made in many tensors
+
+    def index(keep: Sequence[int], device: torch.device) -> torch.Tensor:
+        key = (id(keep), device)
+        if key not in indices:
+            indices[key] = torch.as_tensor(keep, dtype=torch.long, device=device)
+        return indices[key]
+
     for name, by_dim in keeps.items():
         tensor = known.get(name)
         if tensor is None:  # the attribute of a norm without tensors
@@ -51,7 +64,7 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
             shape = [len(by_dim.get(dim, range(size))) for dim, size in enumerate(tensor.shape)]
             cut = torch.empty(shape, dtype=tensor.dtype, device="meta")
         else:
-            cut = cut_tensor(tensor, by_dim)
+            cut = _cut(tensor, {dim: index(keep, tensor.device) for dim, keep in by_dim.items()})
         is_parameter = isinstance(tensor, nn.Parameter)
         twins[id(tensor)] = nn.Parameter(cut, requires_grad=tensor.requires_grad) if is_parameter else cut
     copy = copy_model(model, meta=meta, twins=twins)

@@ -54,6 +54,7 @@ class LabelSpace:
     right: list[Vector] = field(default_factory=list)
     pins: list[PinNote] = field(default_factory=list)
     equal_counts: list[EqualCounts] = field(default_factory=list)
+    noted: set[tuple[int, int]] = field(default_factory=set)
 
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""
@@ -66,6 +67,10 @@ class LabelSpace:
         """Notes that the labels are one class position by position; fillers take the other side's label."""
         if a is b:
             return a
+        if not (a.flags.writeable or b.flags.writeable):  # labels of parameters live as long as the run: note them once
+            if (id(a), id(b)) in self.noted:
+                return a
+            self.noted.add((id(a), id(b)))
         self.left.append(a)
         self.right.append(b)
         return np.where(a == FILLER, b, a) if has_filler(a) else a
@@ -96,7 +101,7 @@ class LabelSpace:
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Class of each label (the smallest label in it), 0 where it must stay, and what must keep equal counts."""
+    """Class of each label, 0 where it must stay, else numbered from 1; and what must keep equal counts."""
 
     roots: Vector
     """Smallest label of the class, before pinning; tells which pin reached which label."""
@@ -144,7 +149,10 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
             ids = parent.copy()
             ids[pinned_root[parent]] = 0
             ids[FILLER] = 0
-            return Classes(parent, ids, tuple(c for c in constraints if c))
+            used = np.zeros(len(ids), bool)
+            used[ids] = True
+            number = np.cumsum(used) - 1  # 0 stays 0
+            return Classes(parent, number[ids], tuple(tuple(number[piece] for piece in c) for c in constraints if c))
         first, rest = couple.pieces[0], couple.pieces[1:]
         if any(len(piece) != len(first) for piece in rest):
             for piece in couple.pieces:

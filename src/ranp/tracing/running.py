@@ -200,11 +200,15 @@ def run_labelled(
     layers: Collection[str],
     *,
     train: bool,
+    named: bool = True,
     **options: Any,
 ) -> Any:
-    """Runs a copy once with labels; pins what the outputs carry and what was made but never read."""
+    """Runs a copy once with labels; pins what the outputs carry and what was made but never read.
+
+    With ``named`` every note knows the module it arose in; a run whose notes are thrown away does without.
+    """
     model.train(train)
-    with untouched_rng(), torch.no_grad(), ModuleStack(model) as stack:
+    with untouched_rng(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
         mode = LabelMode(space, ledger, births, stack, layers, **options)
         with mode:
             outputs = call(model, inputs)

@@ -211,7 +211,7 @@ class Tracer:
                 recorder = stack.enter_context(LeafRecorder(copy))
                 self.calls = recorder.calls
                 options["after"] = self._count
-            return run_labelled(copy, inputs, space, ledger, births, self.layers, train=train, **options)
+            return run_labelled(copy, inputs, space, ledger, births, self.layers, train=train, named=full, **options)
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, where: str) -> None:
         flops = true_flops(func, args, kwargs, out)
