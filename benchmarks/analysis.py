@@ -54,7 +54,7 @@ def ours(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[nn.Module, ranp.Pla
 
 
 def ours_unprobed(model: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
-    """The same without the trial cuts that look for sizes typed into the code: what Torch-Pruning does not check either."""
+    """The same without the trial cuts, which look for sizes typed into the code (Torch-Pruning does not)."""
     tracer = Tracer(model, inputs)
     tracer.start()
     trace = tracer.assembled(tracer.space.resolve())
@@ -123,9 +123,10 @@ def run(*, quick: bool) -> None:
         f"Half of every layer goes (sparsity {SPARSITY:g}). The copy that Torch-Pruning needs, since it prunes in "
         "place, is made outside its time, ours inside. Torch-Pruning computes the example, ours is never "
         "computed: hence two sizes, the smallest that serves and an ordinary one.",
-        "Without trial cuts: the trace leaves out the part of verification that it contains, the run of a network cut at "
-        "random beside the full one, which finds sizes typed into the code. Verify: `ranp.verify` over our analysis, at "
-        "the small examples; it computes both networks in float64. Neither has a counterpart there. All CPU time.",
+        "Without trial cuts: the trace leaves out the part of verification that it contains, the run of a network cut "
+        "at random beside the full one, which finds sizes typed into the code. Verify: `ranp.verify` over our "
+        "analysis, at the small examples; it computes both networks in float64. Neither has a counterpart there. All "
+        "CPU time.",
     )
     print(table("Analysis against Torch-Pruning", header, rows, notes))
 

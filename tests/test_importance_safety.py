@@ -349,3 +349,13 @@ def test_what_cannot_be_copied_is_named():
     lazy = nn.Sequential(nn.LazyLinear(3))
     with pytest.raises(UnsupportedError, match=r"'0\.weight' is not initialised"):
         score(lazy, batches(), F.cross_entropy, trace=trace_of(nn.Sequential(nn.Linear(3, 3))))
+
+
+@pytest.mark.parametrize("criterion", ["random", "magnitude", "mpmg-sum", "mpmg-max"])
+def test_a_default_device_does_not_catch_the_scores(criterion: str) -> None:
+    model = nn.Sequential(nn.Conv1d(1, 4, 1), nn.Conv1d(4, 2, 1))
+    batches = [(torch.randn(2, 1, 3), torch.randint(2, (2, 3)))]
+    trace = trace_of(model)
+    with torch.device("meta"):
+        scores = score(model, batches, F.cross_entropy, trace=trace, criterion=criterion)
+    assert all(values.device.type == "cpu" for values in scores.values())

@@ -226,13 +226,15 @@ def _merged(tally: Tally, seed: int) -> Scores:
     criterion, layers = tally.criterion, tally.layers
     weights: dict[str, torch.Tensor] = {}
     if criterion.needs == "seed":
-        generator = torch.Generator().manual_seed(seed)
-        flat = ranks.first(torch.rand(len(tally.totals), dtype=torch.float64, generator=generator))
-        reached, batches = torch.ones(len(layers)), 0
+        generator = torch.Generator("cpu").manual_seed(seed)
+        flat = ranks.first(torch.rand(len(tally.totals), dtype=torch.float64, generator=generator, device="cpu"))
+        reached, batches = torch.ones(len(layers), device="cpu"), 0
     elif criterion.needs == "weights":
         flat, reached, batches = ranks.first(tally.totals).abs(), tally.reached, 0
     else:
-        joined = torch.cat([tally.totals, tally.reached, torch.tensor([float(tally.batches)], dtype=torch.float64)])
+        joined = torch.cat(
+            [tally.totals, tally.reached, torch.tensor([float(tally.batches)], dtype=torch.float64, device="cpu")]
+        )
         joined = ranks.total(joined)
         batches = int(joined[-1])
         if not batches:

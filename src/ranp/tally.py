@@ -53,8 +53,8 @@ class Tally:
         self._late = set() if criterion.at_once or criterion.linear else set(self._terms)
         self._fired: set[int] = set()
         self._batch: dict[int, torch.Tensor] = {}
-        self.totals = torch.zeros(sum(layer.channels for layer in self.layers), dtype=torch.float64)
-        self.reached = torch.zeros(len(self.layers), dtype=torch.float64)
+        self.totals = torch.zeros(sum(layer.channels for layer in self.layers), dtype=torch.float64, device="cpu")
+        self.reached = torch.zeros(len(self.layers), dtype=torch.float64, device="cpu")
         self.batches = 0
         self._sums: dict[int, torch.Tensor] = {}
 
@@ -100,7 +100,7 @@ class Tally:
             if parameter.grad is not None:
                 self._take(parameter, terms)
         found = [
-            self._batch[index].detach() if index in self._batch else torch.zeros(layer.channels)
+            self._batch[index].detach() if index in self._batch else torch.zeros(layer.channels, device="cpu")
             for index, layer in enumerate(self.layers)
         ]
         found = found if len({values.device for values in found}) == 1 else [values.cpu() for values in found]
