@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -73,14 +72,10 @@ def materialise(network: nn.Module) -> None:
 
 
 def _prepare(module: nn.Module, memo: dict[int, Any]) -> None:
-    """Copies beforehand what ``copy.deepcopy`` is slow at: buffers, and the dozen empty tables of hooks per module."""
+    """Copies buffers beforehand, which ``copy.deepcopy`` is slow at."""
     for buffer in module.buffers():
         if type(buffer) is torch.Tensor:
             memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
-    for part in module.modules():
-        for value in vars(part).values():
-            if type(value) in (OrderedDict, dict, set) and not value:
-                memo[id(value)] = type(value)()
 
 
 class _CopyComputed(TorchFunctionMode):
