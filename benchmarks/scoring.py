@@ -10,7 +10,7 @@ from benchmarks.pairs import measure_pairs, peak_bytes, table
 from ranp.paper import models
 
 PAIRS = 15
-BATCHES = 2
+BATCHES = 4
 """Batches in one round. ``ranp.score`` copies the network once per call, a fixed cost that these share."""
 
 
