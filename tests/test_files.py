@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp import files
@@ -72,7 +72,6 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
 
 
 @given(st.binary())
-@settings(deadline=None)
 def test_checksum_is_sha256(data: bytes) -> None:
     assert files.checksum(data) == hashlib.sha256(data).hexdigest()
 

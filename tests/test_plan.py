@@ -57,7 +57,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 @given(plans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, plan: Plan) -> None:
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     plan.save(path)
@@ -68,7 +68,6 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, plan: Plan) -> Non
 
 
 @given(indices())
-@settings(deadline=None)
 def test_ranges_round_trip_and_are_shortest(drawn: tuple[int, tuple[int, ...]]) -> None:
     size, keep = drawn
     text = format_indices(keep)

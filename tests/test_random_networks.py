@@ -35,14 +35,14 @@ drawn = given(
 calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=calm)
+@settings(max_examples=300, derandomize=True, suppress_health_check=calm)
 @drawn
 def test_random_networks(program: Program, sparsity: float, scope: str, seed: int) -> None:
     check(program, sparsity, scope, seed)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None, suppress_health_check=calm)
+@settings(max_examples=2000, suppress_health_check=calm)
 @drawn
 def test_new_random_networks(program: Program, sparsity: float, scope: str, seed: int) -> None:
     check(program, sparsity, scope, seed)

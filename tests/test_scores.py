@@ -103,7 +103,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path):
         assert same, f"a flipped bit at byte {position} went through"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_torn_and_random_files_are_refused(tmp_path: Path, data: st.DataObject):
     path = tmp_path / "s"

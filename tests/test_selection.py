@@ -43,7 +43,7 @@ def attempt(scores: Scores, trace: Trace, **options: Any) -> Plan | None:
 
 
 @given(problems(), fractions, ties, st.integers(1, 4), st.integers(1, 4), st.booleans(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_select_equals_brute_force(
     problem: tuple[Trace, Scores],
     sparsity: float,
@@ -67,7 +67,7 @@ def test_select_equals_brute_force(
 
 
 @given(problems(), ties, st.sampled_from(["network", "layer", "random"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_closed_form_equals_bisection(problem: tuple[Trace, Scores], tie: str, scope: str) -> None:
     trace, scores = problem
     best = max_sparsity(scores, trace, tie=tie, scope=scope)
@@ -91,7 +91,7 @@ def test_closed_form_equals_bisection(problem: tuple[Trace, Scores], tie: str, s
 
 
 @given(problems(), fractions, fractions, ties, st.sampled_from(["network", "layer", "random"]), st.booleans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_higher_sparsity_keeps_a_subset(
     problem: tuple[Trace, Scores], one: float, other: float, tie: str, scope: str, exact: bool
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_higher_sparsity_keeps_a_subset(
 
 
 @given(problems(), fractions, ties)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_plan_is_consistent_with_its_trace(problem: tuple[Trace, Scores], sparsity: float, tie: str) -> None:
     trace, scores = problem
     plan = attempt(scores, trace, sparsity=sparsity * max_sparsity(scores, trace, tie=tie), tie=tie)
@@ -133,7 +133,7 @@ def test_a_plan_is_consistent_with_its_trace(problem: tuple[Trace, Scores], spar
 
 
 @given(problems(), fractions, ties, st.integers(1, 3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_exact_is_as_near_as_any_threshold(
     problem: tuple[Trace, Scores], sparsity: float, tie: str, round_to: int
 ) -> None:

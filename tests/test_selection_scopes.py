@@ -218,7 +218,7 @@ def dense_neurons(scores: Scores, trace: Trace, sparsity: float, *, keep: tuple[
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 1, exclude_max=True), st.sampled_from([0, 3]), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_snip_equals_brute_force(seed: int, sparsity: float, levels: int, keeping: bool) -> None:
     trace = random_trace(seed)
     keep = (trace.layers[seed % len(trace.layers)].name,) if keeping else ()

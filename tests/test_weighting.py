@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import DataError, PlanMismatchError
@@ -17,7 +17,6 @@ networks = st.dictionaries(st.sampled_from("abcdefg"), values, min_size=1).map(
 )
 
 
-@settings(deadline=None)
 @given(networks)
 def test_balanced_layers_have_the_largest_mean(scores: Scores):
     largest = max(float(v.mean()) for v in scores.values())
@@ -28,7 +27,6 @@ def test_balanced_layers_have_the_largest_mean(scores: Scores):
         torch.testing.assert_close(v / v.sum(), scores[name] / scores[name].sum(), rtol=1e-12, atol=0)
 
 
-@settings(deadline=None)
 @given(networks, st.lists(st.floats(0, 1e12), min_size=7, max_size=7), st.floats(0, 1e3))
 def test_reweighting_is_the_formula(scores: Scores, taus: list[float], strength: float):
     costs = dict(zip("abcdefg", taus, strict=True))
@@ -41,7 +39,6 @@ def test_reweighting_is_the_formula(scores: Scores, taus: list[float], strength:
     assert reweighted.stage == "reweighted"
 
 
-@settings(deadline=None)
 @given(networks, st.lists(st.floats(0, 1e12), min_size=7, max_size=7))
 def test_strength_zero_changes_no_bit(scores: Scores, taus: list[float]):
     reweighted = reweight(scores, dict(zip("abcdefg", taus, strict=True)), 0)
