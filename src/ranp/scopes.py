@@ -127,7 +127,7 @@ def _layer(coupling: Coupling, _sparsity: float, _seed: int) -> Order:
     levels = np.empty(len(order))
     place = np.arange(len(order)) - coupling.layout.starts[coupling.layout.layer[order]]
     sizes = np.diff(coupling.layout.starts)[coupling.layout.layer[order]]
-    levels[order] = (place + ROUNDING) / sizes
+    levels[order] = place / sizes + ROUNDING  # equal shares of different layers are exactly equal
     return Order(levels, coupling.score, lambda sparsity: 1 - sparsity, lambda budget: 1 - budget)
 
 
