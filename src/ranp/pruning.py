@@ -122,7 +122,7 @@ def prune(
     if isinstance(init, str) and init not in ("copy", *INITIALISATIONS):
         raise UnsupportedError(unknown_name("init", init, ("copy", *INITIALISATIONS)))
     how = resolve(method)
-    example, batches = _first_inputs(example, batches)
+    example, batches = first_inputs(example, batches)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
@@ -171,7 +171,7 @@ def prune(
     return Pruned(network, plan, scores, report, trace, verification)
 
 
-def _first_inputs(example: Any, batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+def first_inputs(example: Any, batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
     """The example, by default the first batch's inputs; a batch that was read for it is put back."""
     if example is not None:
         return example, batches

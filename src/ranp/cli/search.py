@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import typer
 
 from ranp.cli.console import progress_bar, show_json
@@ -56,7 +54,7 @@ def search(
     from ranp import score, trace
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make
-    from ranp.errors import DataError
+    from ranp.pruning import first_inputs
     from ranp.selection import Selection
 
     setup = prepare(
@@ -76,13 +74,7 @@ def search(
         inputs=inputs or (),
         example=example,
     )
-    pairs, given = setup.data.batches, setup.example
-    if given is None:
-        iterator = iter(pairs)
-        first = next(iterator, None)
-        if first is None:
-            raise DataError("there are no batches to score with. Check that the loader is not empty.")
-        given, pairs = first[0], itertools.chain([first], iterator)
+    given, pairs = first_inputs(setup.example, setup.data.batches)
     network = make(setup.network, device)
     found = trace(network, given)
     with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
