@@ -164,6 +164,28 @@ def test_exact_states_the_largest_share_it_can_reach() -> None:
     assert abs(plan.sparsity.achieved - stated) <= 0.05
 
 
+@given(problems(), fractions, ties)
+@settings(max_examples=50)
+def test_exact_leaves_every_layer_and_tensor_something(
+    problem: tuple[Trace, Scores], sparsity: float, tie: str
+) -> None:
+    trace, scores = problem
+    plan = attempt(scores, trace, sparsity=sparsity, tie=tie, exact=True)
+    assume(plan is not None)
+    assert plan is not None
+    assert all(plan.widths.values())
+    assert all(cut.keep for cuts in plan.cuts.values() for cut in cuts.values())
+
+
+def test_exact_reaches_its_share_though_a_layer_scores_lowest_throughout() -> None:
+    trace = chain((10, 10), out=2)
+    scores = scores_of(trace, {"conv0": [1e-9] * 10, "conv1": list(range(1, 11)), "final": [1, 1]})
+    with pytest.raises(InfeasibleError, match="or exact=True"):
+        select(scores, trace, sparsity=0.6)
+    plan = select(scores, trace, sparsity=0.6, exact=True)
+    assert plan.widths == {"conv0": 1, "conv1": 7, "final": 2}
+
+
 # ---------------------------------------------------------------- small cases, by hand
 
 
@@ -216,7 +238,7 @@ def test_infeasible_names_the_layer_and_the_way_out() -> None:
         select(scores, trace, sparsity=0.5)
     assert str(refused.value) == (
         "sparsity=0.5 removes all 3 channels of 'conv0'. The largest feasible sparsity here is 0.2500. "
-        "Lower it, or pass keep=['conv0']."
+        "Lower it, pass keep=['conv0'], or exact=True: then every layer keeps a channel."
     )
     assert select(scores, trace, sparsity=0.5, keep=["conv0"]).widths == {"conv0": 3, "conv1": 2, "final": 2}
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranp import snip as _snip  # registers the scope "weights"
-from ranp.coupling import Coupling, Flags, couple
+from ranp.coupling import ALWAYS, Coupling, Flags, Floats, couple
 from ranp.errors import InfeasibleError, UnsupportedError
 from ranp.plan import Cut, Plan, Sparsity
 from ranp.scopes import Order, Scope, Wanted, resolve
@@ -60,8 +60,9 @@ def select(
         tie: How coupled layers agree: ``"max"`` = as many channels as the hungriest was granted, the ones with the
             highest score in any of them (the paper); ``"union"`` = every channel any of them was granted.
         exact: True to remove that fraction of the prunable channels after coupling, as nearly as whole channels
-            allow. False is the paper's sparsity: the fraction below the threshold, of which coupled and output layers
-            then get some back.
+            allow; every set of channels that stand or fall together then keeps its best one, however low its score.
+            False is the paper's sparsity: the fraction below the threshold, of which coupled and output layers then
+            get some back, and which is infeasible where a layer is granted nothing.
         min_channels: Every set of channels that stand or fall together keeps at least that many, or all.
         round_to: Its width is rounded up to a multiple of this, never above the original.
         seed: For ``scope="random"``.
@@ -170,30 +171,39 @@ class Selection:
         """The largest feasible sparsity."""
         if self.fixed is not None:
             order, found = self.fixed
-            return order.largest(self._demand(found)[0])
+            return order.largest(self._demand(found.wanted)[0])
         steps = self.scope.steps(self.coupling)
         return _last_step(steps, self.feasible) / max(steps, 1)
 
     def feasible(self, sparsity: float) -> bool:
         """True if every layer keeps a channel, and every tensor something."""
         order, found = self.at(sparsity)
-        return bool(self._demand(found)[0] <= order.budget(sparsity))
+        return bool(self._demand(found.wanted)[0] <= order.budget(sparsity))
 
     def plan(self, sparsity: float, *, exact: bool = False, settings: Mapping[str, Any] | None = None) -> Plan:
         """The plan at that sparsity; see ``select``."""
         wish = _checked(sparsity)
         if exact:
             found, budget = self._exact(wish)
+            target = wish * self._movable
+            if target - self._removed(found, budget) >= 1 and target > self._most_removable():
+                raise InfeasibleError(self._refusal_of_share(wish))
+            demand, where = self._demand(found.kept)
         else:
             order, found = self.at(wish)
             budget = order.budget(wish)
-        demand, where = self._demand(found)
+            demand, where = self._demand(found.wanted)
         if demand > budget:
-            raise InfeasibleError(self._refusal(wish, where, exact))
+            raise InfeasibleError(self._refusal(wish, where))
         return self._build(wish, found.kept <= budget, exact, dict(settings or {}))
 
-    def _demand(self, found: Needs) -> tuple[float, int]:
-        """The budget that every layer and tensor needs to keep something, and which of them needs it.
+    @property
+    def _movable(self) -> int:
+        """How many channels may go."""
+        return int(np.count_nonzero(self.coupling.movable))
+
+    def _demand(self, need: Floats) -> tuple[float, int]:
+        """The budget at which every layer and tensor has a class that is needed, and which of them has it last.
 
         Layers come first, in their order, then the tensors of ``Trace.dims``.
         """
@@ -201,7 +211,7 @@ class Selection:
         values = []
         for classes, starts in ((layout.classes, layout.starts[:-1]), (layout.dims, layout.dim_starts)):
             if len(starts):
-                values.append(np.minimum.reduceat(found.wanted[classes], starts))
+                values.append(np.minimum.reduceat(need[classes], starts))
         if not values:
             return 0.0, 0
         joined = np.concatenate(values)
@@ -214,17 +224,14 @@ class Selection:
 
     def _exact(self, wish: float) -> tuple[Needs, float]:
         """The budget at which the removed share of the prunable channels is nearest to ``wish``, the larger if two."""
-        target = wish * int(np.count_nonzero(self.coupling.movable))
+        target = wish * self._movable
         if self.fixed is not None:
             _, found = self.fixed
             needed = np.sort(found.kept[self.coupling.classes])
             # Below the first need only what is always kept stays; each need that occurs is one step up from there.
-            budgets = np.unique(np.concatenate([[0.0], needed[np.isfinite(needed)]]))[::-1]
+            budgets = np.unique(np.concatenate([[ALWAYS], needed[np.isfinite(needed)]]))[::-1]
             removed = len(needed) - np.searchsorted(needed, budgets, side="right")
-            step = int(np.argmin(np.abs(removed - target)))
-            demand = self._demand(found)[0]
-            above = budgets[step - 1] if step else math.inf
-            return found, max(float(budgets[step]), demand if demand < above else 0.0)
+            return found, float(budgets[int(np.argmin(np.abs(removed - target)))])
 
         def state(step: int) -> tuple[int, Needs, float]:
             sparsity = step / max(steps, 1)
@@ -237,11 +244,16 @@ class Selection:
         nearest = above_it if above_it[0] - target < target - below[0] else below
         return nearest[1], nearest[2]
 
+    def _most_removable(self) -> int:
+        """How many channels can go at most while every set that stands or falls together keeps its best."""
+        _, found = self.at(1.0 - 1.0 / max(self.scope.steps(self.coupling), 1))
+        return self._removed(found, ALWAYS)
+
     def limit(self) -> str:
         """What would be lost with one channel more than the largest feasible sparsity removes."""
         step = self.max_sparsity() + 1 / max(self.scope.steps(self.coupling), 1)
         _, found = self.at(min(step, 1.0))
-        return self._lost(self._demand(found)[1])[0]
+        return self._lost(self._demand(found.wanted)[1])[0]
 
     def _lost(self, where: int) -> tuple[str, Layer]:
         """What loses all its channels, in words, and the layer that made them."""
@@ -253,21 +265,19 @@ class Selection:
         layer = trace.layers[int(coupling.layout.layer[np.isin(coupling.classes, classes)][0])]
         return f"leaves nothing of dimension {dim} of {tensor!r}, {len(classes)} channels of {layer.name!r}", layer
 
-    def _refusal(self, wish: float, where: int, exact: bool) -> str:
+    def _refusal(self, wish: float, where: int) -> str:
         """The sentence for a sparsity that is too high, with the largest one that is not."""
-        coupling = self.coupling
         lost, layer = self._lost(where)
-        best = self.max_sparsity()
-        if exact:
-            order, found = self.at(best)
-            total = int(np.count_nonzero(coupling.movable))
-            best = self._removed(found, max(order.budget(best), self._demand(found)[0])) / max(total, 1)
-        # Rounded down, but not by a float error: 0.34 must not become 0.3399.
-        stated = math.floor(best * 1e4 + 1e-11) / 1e4
-        what = "share of prunable channels" if exact else "sparsity"
         return (
-            f"sparsity={wish:g} {lost}. The largest feasible {what} here is {stated:.4f}. "
-            f"Lower it, or pass keep=[{layer.name!r}]."
+            f"sparsity={wish:g} {lost}. The largest feasible sparsity here is {_rounded_down(self.max_sparsity())}. "
+            f"Lower it, pass keep=[{layer.name!r}], or exact=True: then every layer keeps a channel."
+        )
+
+    def _refusal_of_share(self, wish: float) -> str:
+        best = self._most_removable() / max(self._movable, 1)
+        return (
+            f"sparsity={wish:g} with exact=True leaves some layers without a channel. The largest feasible share of "
+            f"prunable channels here is {_rounded_down(best)}. Lower it."
         )
 
     def _build(self, wish: float, stays: Flags, exact: bool, settings: dict[str, Any]) -> Plan:
@@ -323,6 +333,11 @@ def _checked(sparsity: float) -> float:
             f"sparsity={sparsity!r} is not a fraction to remove. Pass a number from 0 up to, not including, 1."
         )
     return wish
+
+
+def _rounded_down(share: float) -> str:
+    """Four digits, rounded down, but not by a float error: 0.34 must not become 0.3399."""
+    return f"{math.floor(share * 1e4 + 1e-11) / 1e4:.4f}"
 
 
 def _last_step(steps: int, holds: Callable[[float], bool]) -> int:

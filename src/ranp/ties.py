@@ -126,7 +126,25 @@ def needs(
     for entry in coupling.layout.pieces:
         _even_out(entry, wanted, kept, best, min_channels, round_to)
     wanted[PINNED] = kept[PINNED] = ALWAYS
+    _leave_every_tensor_something(coupling, kept, best)
     return Needs(wanted, kept)
+
+
+def _leave_every_tensor_something(coupling: Coupling, kept: Floats, best: Floats) -> None:
+    """Lets the best class of a tensor that reads only part of a block stay always, as the best of every block does.
+
+    What the scores alone leave is not changed by it: where they leave the tensor something, this class is in it.
+    """
+    layout = coupling.layout
+    if layout.simple or not len(layout.dim_starts):
+        return
+    in_pieces = {number for entry in layout.pieces for piece in entry for number in piece.tolist()}
+    for start in np.flatnonzero(np.minimum.reduceat(kept[layout.dims], layout.dim_starts) > ALWAYS):
+        end = layout.dim_starts[start + 1] if start + 1 < len(layout.dim_starts) else len(layout.dims)
+        members = layout.dims[layout.dim_starts[start] : end]
+        first = members[np.lexsort((members, -best[members], kept[members]))[0]]
+        if int(first) not in in_pieces:  # there, one more would need one more in every piece
+            kept[first] = ALWAYS
 
 
 def _even_out(
