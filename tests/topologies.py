@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from topologies_blocks import BLOCKS
+from topologies_code import CODE
 from topologies_hard import HARD
 from topologies_joins import JOINS
 from topologies_layers import LAYERS
+from topologies_operators import OPERATORS
+from topologies_outputs import OUTPUTS
+from topologies_patterns import PATTERNS
 from topologies_shapes import SHAPES
 from topology import Topology
 
-TOPOLOGIES: dict[str, Topology] = {**LAYERS, **JOINS, **SHAPES, **BLOCKS, **HARD}
+COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, CODE, OUTPUTS)
+TOPOLOGIES: dict[str, Topology] = {name: topology for some in COLLECTIONS for name, topology in some.items()}
 
-assert len(TOPOLOGIES) == sum(map(len, (LAYERS, JOINS, SHAPES, BLOCKS, HARD))), "two topologies share a name"
+assert len(TOPOLOGIES) == sum(map(len, COLLECTIONS)), "two topologies share a name"

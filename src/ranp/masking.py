@@ -7,7 +7,7 @@ are given the kept channels only, as they are in the slim network.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.operation import Op, flat_tensors, labels_of
 from ranp.tracing.rules.movement import wrap
-from ranp.tracing.rules.reduction import PLAIN, reduced_dims
+from ranp.tracing.rules.reduction import EXTREMES, PLAIN, reduced_dims
 
 Mask = npt.NDArray[np.bool_]
 
@@ -27,7 +27,7 @@ _PRODUCTS = {
 }  # fmt: skip
 _LOSSY = (torch.float32, torch.float16, torch.bfloat16)
 _SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
-_REDUCTIONS = (*PLAIN, "max", "min", "median", "nanmedian", "mode")
+_REDUCTIONS = (*PLAIN, *EXTREMES)
 
 
 def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -44,12 +44,17 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, random operators give constants."""
+    """While active, random operators give constants; ``before`` sees the number and the tensors of every operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.before = before
+        self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.before is not None:
+            self.before(self.count, list(flat_tensors((args, kwargs or {}))))
+        self.count += 1
         return derandomised(func, args, kwargs or {})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,9 @@ from ranp.slimming import removed_classes
 from ranp.slimming import slim as make_slim
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes, LabelSpace
-from ranp.tracing.probing import Mask, keeps_of, widened
+from ranp.tracing.probing import Mask, MisalignedError, keeps_of, widened
 from ranp.tracing.recording import OpRecorder
-from ranp.tracing.running import Ledger, give_birth, run_labelled
+from ranp.tracing.running import Ledger, OpRecord, give_birth, run_labelled
 from ranp.tracing.stage import (
     MetaMode,
     at_least_two,
@@ -188,29 +189,29 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
     for train, run in tracer.runs.items():
         if run.failed:
             continue
+        mode = f"{'train' if train else 'eval'} mode"
+        drawn = _drawn(inputs, generator)
+        drawn = _distinct(at_least_two(drawn, SAMPLES)) if train else drawn
+        pair = _Pair(tracer, full, thin, drawn, keep, train)
         try:
-            error = _difference(tracer, full, thin, _drawn(inputs, generator), keep, train)
+            expected = pair.run_masked()
         except Exception as problem:  # code that cannot run in float64
             logger.info("numeric check left out: %s", problem)
             return Verification(True, math.nan, True, None, f"numeric check left out: not in float64 ({problem})"[:300])
+        try:
+            error = _difference(expected, pair.run_slim())
+        except Exception as problem:
+            text = f"the slim network does not run in {mode} where the masked one does ({problem})"[:300]
+            return Verification(False, math.nan, True, False, text)
         if not error <= TOLERANCE:
-            text = f"slim and masked outputs differ by {error:.2e} in {'train' if train else 'eval'} mode"
-            return Verification(False, error, True, False, text)
+            tracer.failure = pair.departure()
+            return Verification(False, error, True, False, f"slim and masked outputs differ by {error:.2e} in {mode}")
         worst = max(worst, error)
     return Verification(True, worst, True, True, note)
 
 
-def _difference(tracer: Tracer, full: nn.Module, thin: nn.Module, inputs: Any, keep: Mask, train: bool) -> float:
-    """Largest relative difference of the outputs of the masked and the slim network, in one mode."""
-    inputs = _distinct(at_least_two(inputs, SAMPLES)) if train else inputs
-    masked = copy_model(full, meta=False)
-    space = LabelSpace(size=tracer.space.size)
-    give_birth(masked, space, tracer.births)
-    outermost = frozenset(index for mode, index in tracer.outermost if mode is train)
-    options: dict[str, Any] = {"run": MaskedRun(keep), "outermost": outermost}
-    expected = run_labelled(masked, inputs, space, Ledger(), tracer.births, tracer.layers, train=train, **options)
-    with untouched_rng(), torch.no_grad(), Derandomised():
-        got = call(copy_model(thin, meta=False).train(train), inputs)
+def _difference(expected: Any, got: Any) -> float:
+    """Largest difference of two outputs relative to the largest value; infinite if their shapes differ."""
     worst = 0.0
     for a, b in zip(tensors_in(expected), tensors_in(got), strict=True):
         if a.shape != b.shape:
@@ -219,6 +220,74 @@ def _difference(tracer: Tracer, full: nn.Module, thin: nn.Module, inputs: Any, k
             difference, scale = (a - b).abs().max().item(), a.abs().max().item()
             worst = max(worst, difference / scale if scale else difference, key=lambda v: math.inf if v != v else v)
     return worst
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The masked and the slim network, ready to run on the same inputs in one mode."""
+
+    tracer: Tracer
+    full: nn.Module
+    thin: nn.Module
+    inputs: Any
+    keep: Mask
+    train: bool
+
+    def run_masked(self, before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None) -> Any:
+        """Runs the full network with its removed channels silenced; ``before`` sees what every operator reads."""
+        tracer = self.tracer
+        masked = copy_model(self.full, meta=False)
+        space = LabelSpace(size=tracer.space.size)
+        give_birth(masked, space, tracer.births)
+        outermost = frozenset(index for mode, index in tracer.outermost if mode is self.train)
+        options: dict[str, Any] = {"run": MaskedRun(self.keep), "outermost": outermost, "before": before}
+        return run_labelled(
+            masked, self.inputs, space, Ledger(), tracer.births, tracer.layers, train=self.train, **options
+        )
+
+    def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
+        """Runs the slim network."""
+        with untouched_rng(), torch.no_grad(), Derandomised(before):
+            return call(copy_model(self.thin, meta=False).train(self.train), self.inputs)
+
+    def departure(self) -> tuple[bool, int, str] | None:
+        """The first operator that reads other values in the slim network than in the masked one.
+
+        Both run the same operators, so sums over what each reads of the kept channels tell.
+        """
+        sums: list[list[float]] = []
+
+        def note(index: int, record: OpRecord, tensors: list[torch.Tensor]) -> None:
+            sums.append([_weight(kept) for kept in _restricted(record, tensors, self.keep)])
+
+        def compare(index: int, tensors: list[torch.Tensor]) -> None:
+            theirs = sums[index] if index < len(sums) else []
+            mine = [_weight(tensor) for tensor in tensors]
+            if len(mine) != len(theirs) or not np.allclose(mine, theirs, rtol=1e-8, atol=1e-10, equal_nan=True):
+                raise MisalignedError(index, "code around it computes with the number of channels, or their places")
+
+        self.run_masked(note)
+        try:
+            self.run_slim(compare)
+        except MisalignedError as error:
+            return self.train, error.index, error.detail
+        return None
+
+
+def _weight(tensor: torch.Tensor) -> float:
+    """A sum in which no element can stand for another's absence; counts for tensors that hold no reals."""
+    if not tensor.is_floating_point():
+        return float(tensor.numel())
+    return float(tensor.double().abs().sum())
+
+
+def _restricted(record: OpRecord, tensors: list[torch.Tensor], keep: Mask) -> Iterator[torch.Tensor]:
+    """What an operator reads, without the removed channels."""
+    by_tensor: dict[int, dict[int, Any]] = {}
+    for number, dim, labels in record.inputs:
+        by_tensor.setdefault(number, {})[dim] = np.flatnonzero(keep[labels])
+    for number, tensor in enumerate(tensors):
+        yield cut_tensor(tensor, by_tensor.get(number, {}))
 
 
 def _randomised(model: nn.Module, generator: torch.Generator) -> nn.Module:

@@ -97,11 +97,12 @@ def _module_layer(
     if transposed and groups > 1 and module.in_channels == groups:
         inputs = births.get((weight, 0))  # depthwise: outputs follow the rows, not the shared multiplier
         labels = None if inputs is None else np.repeat(inputs, channels // groups)
-    ids, reason = _class_ids(labels, channels, classes, reasons)
+    ids, pins = _class_ids(labels, channels, classes, reasons)
     kind = "transposed" if transposed else "conv" if isinstance(module, _ConvNd) else "linear"
     depthwise = groups > 1 and isinstance(module, _ConvNd) and module.in_channels == groups
+    norm = _norm_of(name, tracer)
     return Layer(
-        name, kind, weight, out_dim, 1 - out_dim, groups, channels, ids, not depthwise, _norm_of(name, tracer), reason
+        name, kind, weight, out_dim, 1 - out_dim, groups, channels, ids, not depthwise, norm, _commonest(pins), pins
     )
 
 
@@ -109,14 +110,20 @@ def _function_layer(
     weight: str, out_dim: int, in_dim: int, births: Births, classes: Classes, reasons: _Reasons
 ) -> Layer:
     labels = births[weight, out_dim]
-    ids, reason = _class_ids(labels, len(labels), classes, reasons)
-    return Layer(weight, "parameter", weight, out_dim, in_dim, 1, len(labels), ids, True, None, reason)
+    ids, pins = _class_ids(labels, len(labels), classes, reasons)
+    return Layer(weight, "parameter", weight, out_dim, in_dim, 1, len(labels), ids, True, None, _commonest(pins), pins)
 
 
-def _class_ids(labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons) -> tuple[ClassIds, str]:
+def _commonest(pins: tuple[Pin, ...]) -> str:
+    return str(pins[0]) if pins else ""
+
+
+def _class_ids(
+    labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons
+) -> tuple[ClassIds, tuple[Pin, ...]]:
     if labels is None or len(labels) != channels:
-        single = channels == 1
-        return np.zeros(channels, np.int64), "a single channel" if single else "its channels are not a tensor's own"
+        reason = "a single channel" if channels == 1 else "its channels are not a tensor's own"
+        return np.zeros(channels, np.int64), (Pin(reason, "", channels),)
     return classes.ids[labels], reasons.of(labels)
 
 
@@ -142,21 +149,22 @@ class _Reasons:
         """Number of the note that pinned each label, -1 for none."""
         return self.first[self.classes.roots[labels]]
 
-    def of(self, labels: Vector) -> str:
-        """The commonest reason among these labels, with the module it arose in."""
+    def of(self, labels: Vector) -> tuple[Pin, ...]:
+        """The causes for which these labels must stay, each with its operator and module, the commonest first."""
         stuck = labels[self.classes.ids[labels] == 0]
-        if not len(stuck):
-            return ""
-        counted = Counter(int(number) for number in self.numbers(stuck) if number >= 0)
-        if not counted:
-            return "pieces that must stay equal cannot"
-        note = self.notes[counted.most_common(1)[0][0]]
-        return f"{note.reason} in {note.where}" if note.where and note.where != "output" else note.reason
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for number in self.numbers(stuck).tolist():
+            if number < 0:
+                counted["pieces that must stay equal cannot", "", ""] += 1
+            else:
+                note = self.notes[number]
+                counted[note.reason, "" if note.where == "output" else note.where, note.op] += 1
+        return tuple(Pin(reason, where, count, op) for (reason, where, op), count in counted.most_common())
 
     def summary(self, layers: list[Layer]) -> tuple[Pin, ...]:
-        """Channels that must stay, counted by reason."""
-        counted: Counter[str] = Counter()
+        """Channels that must stay, counted by cause."""
+        counted: Counter[tuple[str, str, str]] = Counter()
         for layer in layers:
-            if layer.reason:
-                counted[layer.reason] += int((layer.classes == 0).sum())
-        return tuple(Pin(reason, "", count) for reason, count in counted.most_common())
+            for pin in layer.pins:
+                counted[pin.reason, pin.where, pin.op] += pin.channels
+        return tuple(Pin(reason, where, count, op) for (reason, where, op), count in counted.most_common())

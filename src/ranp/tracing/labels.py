@@ -33,6 +33,7 @@ class PinNote:
     labels: Vector
     reason: str
     where: str
+    op: str = ""
     quiet: bool = False
 
 
@@ -55,6 +56,8 @@ class LabelSpace:
     pins: list[PinNote] = field(default_factory=list)
     equal_counts: list[EqualCounts] = field(default_factory=list)
     noted: set[tuple[int, int]] = field(default_factory=set)
+    contracted: list[Vector] = field(default_factory=list)
+    """Labels that were summed over together with weights."""
 
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""
@@ -75,10 +78,10 @@ class LabelSpace:
         self.right.append(b)
         return np.where(a == FILLER, b, a) if has_filler(a) else a
 
-    def pin(self, labels: Vector | None, reason: str, where: str, *, quiet: bool = False) -> None:
-        """Notes that these labels must stay."""
+    def pin(self, labels: Vector | None, reason: str, where: str, *, op: str = "", quiet: bool = False) -> None:
+        """Notes that these labels must stay, because of an operator in a module if one is to blame."""
         if labels is not None and labels.size:
-            self.pins.append(PinNote(labels, reason, where, quiet))
+            self.pins.append(PinNote(labels, reason, where, op, quiet))
 
     def require_equal_counts(self, pieces: Sequence[Vector], reason: str, where: str) -> None:
         """Notes that every piece must keep as many indices as every other."""

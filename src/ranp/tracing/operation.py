@@ -67,7 +67,9 @@ def _writes(func: Any) -> bool:
 class Op:
     """An operator that has just run: what rules read from and write to."""
 
-    __slots__ = ("arguments", "func", "index", "name", "on_layer", "out", "outermost", "space", "split", "where")
+    __slots__ = (
+        "arguments", "depthwise", "func", "index", "name", "on_layer", "out", "outermost", "space", "split", "where",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -79,11 +81,13 @@ class Op:
         where: str,
         index: int,
         outermost: bool = False,
+        depthwise: bool | None = None,
         on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None] | None = None,
     ) -> None:
         self.func, self.out, self.space, self.where, self.index = func, out, space, where, index
         self.name: str = func._schema.name.split("::")[-1]
         self.outermost = outermost
+        self.depthwise = depthwise  # what the full network's convolution was; None: see for yourself
         self.on_layer = on_layer
         self.split = False
         names, defaults = _signature(func)
@@ -104,7 +108,7 @@ class Op:
 
     def pin(self, labels: Vector | None, reason: str, *, quiet: bool = False) -> None:
         """Notes that labels must stay because of this operator."""
-        self.space.pin(labels, f"{reason} ({self.name})", self.where, quiet=quiet)
+        self.space.pin(labels, reason, self.where, op=self.name, quiet=quiet)
 
     def pin_tensor(self, tensor: Any, reason: str, dims: Sequence[int] | None = None) -> None:
         """Notes that all labels of a tensor, or of some of its dimensions, must stay."""
@@ -130,6 +134,7 @@ class Op:
             self.pin(a, reason)
             self.pin(b, reason)
             return
+        self.space.contracted.append(a)
         self.space.unite(a, b)
         for one, other in ((a, b), (b, a)):
             if has_filler(one):

@@ -69,6 +69,29 @@ def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
     return wider
 
 
+def narrowed(keep: Mask, classes: Classes, births: Births) -> Mask | None:
+    """The same cut with a single index left in every pair that it left alone; None if there is no such pair.
+
+    Code may assume that there are two (``x[:, 0::2]``, ``view(b, -1, 2)``), which a cut that leaves two never shows.
+    """
+    gone: set[int] = set()
+    stays = np.zeros(len(classes.ids), bool)
+    stays[classes.ids[keep]] = True
+    for entry in classes.pieces:
+        if len(entry[0]) == 2 and stays[np.concatenate(entry)].all():
+            gone.update(int(piece[1]) for piece in entry)
+    in_pieces = {int(number) for entry in classes.pieces for piece in entry for number in piece}
+    for labels in births.values():
+        mine = classes.ids[labels]
+        distinct = np.unique(mine)
+        if len(distinct) == 2 and distinct[0] and keep[labels].all() and not in_pieces & set(distinct.tolist()):
+            gone.add(int(distinct[1]))
+    if not gone:
+        return None
+    narrow: Mask = keep & ~np.isin(classes.ids, sorted(gone))
+    return narrow
+
+
 def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, tuple[int, ...]]]:
     """Indices to keep, tensor by tensor, where something goes."""
     keeps: dict[str, dict[int, tuple[int, ...]]] = {}
@@ -91,20 +114,28 @@ class Comparison:
     expected: Sequence[OpRecord]
     roots: Vector
     keep: Mask
+    numbers: bool = True
+    """False where plain numbers may come from the data, and so tell nothing."""
 
-    def __call__(self, index: int, record: OpRecord) -> None:
+    def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
         """Raises at the first operator that is another one, or reads other channels."""
         if index >= len(self.expected):
             raise MisalignedError(index - 1, f"the slim network runs {record.name} where the full one had ended")
         full = self.expected[index]
         if full.name != record.name:
             raise MisalignedError(index, f"the slim network runs {record.name} where the full one runs {full.name}")
+        if self.numbers and full.numbers != record.numbers:
+            raise MisalignedError(
+                index, f"code around {full.name} in {full.where!r} computes a number from the count of channels"
+            )
         mine = {(i, d): v for i, d, v in record.inputs}
         for i, d, vector in full.inputs:
             stays = vector[self.keep[vector]]
             slim = mine.pop((i, d), None)
             if self._single(stays):  # one channel carries no labels, however often it lies there
-                continue
+                if slim is None or self._single(slim[slim != FILLER]):
+                    continue
+                raise MisalignedError(index, f"{full.name} in {full.where!r} reads more channels than are kept")
             if slim is None:
                 raise MisalignedError(index, f"{full.name} in {full.where!r} lost track of its channels")
             if not self._same(stays, slim):

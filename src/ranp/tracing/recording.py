@@ -108,6 +108,8 @@ class ModuleStack(_Hooks):
 
     def _register(self) -> None:
         for name, module in self._model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                continue
             self._handles.append(module.register_forward_pre_hook(self._enter(name)))
             self._handles.append(module.register_forward_hook(self._leave, always_call=True))
 
@@ -147,6 +149,8 @@ class LeafRecorder(_Hooks):
 
     def _register(self) -> None:
         for name, module in self._leaves.items():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                continue
             # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
             with torch.no_grad():
                 weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from ranp.tracing import rules
+from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.operation import Op, flat_tensors, labels_of, put_labels, taint_of
 from ranp.tracing.recording import ModuleStack
@@ -32,6 +35,8 @@ class OpRecord:
     where: str
     inputs: tuple[tuple[int, int, Vector], ...]
     """Number of the tensor among the arguments, dimension, labels."""
+    numbers: tuple[int | float, ...] = ()
+    """Plain numbers that meet the elements: one that depends on the count of channels is another one when some go."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,8 @@ class Ledger:
     """True while an operator runs: tells a death inside an operator from one in Python code between two."""
     splits: set[int] = field(default_factory=set)
     """Views that split labelled channels over several dimensions."""
+    depthwise: set[int] = field(default_factory=set)
+    """Convolutions with one channel in each group."""
     unknown: dict[str, None] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
     """Parameters and buffers that some operator read."""
@@ -52,6 +59,10 @@ class Ledger:
     """Weights used by function call -> (output dimension, input dimension)."""
     functional_at: dict[int, str] = field(default_factory=dict)
     """Operator -> the weight it used by function call."""
+    decisions: dict[int, Any] = field(default_factory=dict)
+    """Operator -> what data decided there: positions, comparisons, plain numbers. Only of runs with data."""
+    decided_by: list[tuple[Vector, str]] = field(default_factory=list)
+    """Channels whose values, reduced to a number, reached the code, and the module where they did."""
     outputs: dict[str, Vector] = field(default_factory=dict)
     """Layer module -> labels of its output channels, for layers whose weight is computed."""
 
@@ -59,17 +70,18 @@ class Ledger:
 def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None) -> dict[tuple[str, int], Vector]:
     """Labels every dimension (size > 1) of every floating-point parameter and buffer of a copy.
 
-    With ``births`` the labels of an earlier run of the same network are used again.
+    With ``births`` the labels of an earlier run of the same network are used again. What cannot be cut, compiled
+    submodules and tensors that the earlier network did not have, gets none and is rigid.
     """
     given: dict[tuple[str, int], Vector] = {}
+    compiled = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule))
     for name, tensor in named_tensors(model):
-        if not is_floating(tensor):
+        if not is_floating(tensor) or (compiled and name.startswith(compiled)):
             continue
         labels: dict[int, Vector] = {}
         for dim, size in enumerate(tensor.shape):
-            if size > 1:
-                known = None if births is None else births.get((name, dim))
-                labels[dim] = given[name, dim] = space.new(size) if known is None else known
+            if size > 1 and (births is None or (name, dim) in births):
+                labels[dim] = given[name, dim] = space.new(size) if births is None else births[name, dim]
         put_labels(tensor, labels)
         setattr(tensor, NAME, name)
     return given
@@ -87,13 +99,16 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layers: Collection[str],
         *,
         outermost: frozenset[int] = frozenset(),
-        before: Callable[[int, OpRecord], None] | None = None,
+        depthwise: Collection[int] | None = None,
+        decisions: Mapping[int, Any] | None = None,
+        before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
         run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
         self.outermost, self.before, self.run, self.after = outermost, before, run, after
+        self.depthwise, self.decisions = depthwise, decisions
         self.unread: dict[int, list[torch.Tensor]] = {}
         starts = sorted((int(labels[0]), key) for key, labels in births.items())
         self.starts = np.array([start for start, _ in starts], np.int64)
@@ -117,40 +132,61 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             (i, d, v.copy() if has_filler(v) else v) for i, t in enumerate(ins) for d, v in labels_of(t).items()
         )
         name = func._schema.name.split("::")[-1]
-        record = OpRecord(name, where, inputs)
+        record = OpRecord(name, where, inputs, _numbers(func, args))
         index = len(self.ledger.records)
         if self.before is not None:
-            self.before(index, record)
+            self.before(index, record, ins)
         self.ledger.records.append(record)
         self.ledger.in_flight = True
         out = self.run(func, args, kwargs)
         self.ledger.in_flight = False
+        if self.run is not execute:
+            out = self._decide(func, ins, out, index)
+            remember_reduced(name, ins, out)
+            if name in TO_PYTHON:
+                self.ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
         if self.after is not None:
             self.after(func, args, kwargs, out, where)
-        self._consume(ins, where)
-        op = Op(func, args, kwargs, out, self.space, where, index, index in self.outermost, self._on_layer)
+        self._consume(ins, where, name)
+        depthwise = None if self.depthwise is None else index in self.depthwise
+        op = Op(func, args, kwargs, out, self.space, where, index, index in self.outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
             found(op)
             self._remember_unread(op)
             if op.split:
                 self.ledger.splits.add(index)
+            if op.depthwise:
+                self.ledger.depthwise.add(index)
         elif name not in rules.IGNORED:
             self._unknown(op, func)
         return out
 
-    def _consume(self, ins: list[torch.Tensor], where: str) -> None:
+    def _decide(self, func: Any, ins: list[torch.Tensor], out: Any, index: int) -> Any:
+        """Writes down what data decided, or lets a cut copy decide as the full network did.
+
+        A cut copy computes other values; it must still take the same branches, or nothing could be compared.
+        """
+        if func._schema.is_mutable or not any(is_floating(tensor) for tensor in ins):
+            return out
+        if self.decisions is None:
+            self.ledger.decisions[index] = tree_map(_decision, out)
+            return out
+        earlier = self.decisions.get(index)
+        return out if earlier is None else tree_map(_as_before, out, earlier)
+
+    def _consume(self, ins: list[torch.Tensor], where: str, name: str) -> None:
         for tensor in ins:
             for sibling in self.unread.pop(id(tensor), ()):
                 self.unread.pop(id(sibling), None)
             for vector in taint_of(tensor):
-                self.space.pin(vector, "channels are told by their number", where)
+                self.space.pin(vector, "channels are told by their number", where, op=name)
             layer = getattr(tensor, PRODUCER, None)
             if layer is not None:
                 self.ledger.consumers.setdefault(layer, set()).add(where)
-            name = getattr(tensor, NAME, None)
-            if name is not None:
-                self.ledger.touched.add(name)
+            parameter = getattr(tensor, NAME, None)
+            if parameter is not None:
+                self.ledger.touched.add(parameter)
 
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
@@ -159,6 +195,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """
         if op.in_place and op["self"] is not None and op["self"]._is_view():
             return
+        if self.run is execute and op.name in ("detach", "alias"):
+            return  # ``x.data.size()``: without data, nothing but sizes can be read from it unseen
         results = [t for t in flat_tensors(op.out) if labels_of(t) and is_floating(t) and _labelled(t)]
         for tensor in results:
             self.unread[id(tensor)] = results
@@ -167,7 +205,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
         for tensor in labelled:
             for vector in labels_of(tensor).values():
-                self.space.pin(vector, f"operator {func} has no rule", op.where)
+                self.space.pin(vector, "an operator without a rule", op.where, op=str(func))
         if labelled:
             self.ledger.unknown[f"{func} in {op.where or 'the network'}"] = None
         for out in flat_tensors(op.out):
@@ -185,6 +223,30 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             in_dim = source[1] if source is not None else 1 - home[1]
             self.ledger.functional.setdefault(home[0], (home[1], in_dim))
             self.ledger.functional_at[op.index] = home[0]
+
+
+def _decision(value: Any) -> Any:
+    """A copy of what is no floating-point tensor; None for the rest."""
+    if isinstance(value, torch.Tensor):
+        return None if is_floating(value) else value.clone()
+    return value
+
+
+def _as_before(now: Any, earlier: Any) -> Any:
+    if isinstance(now, torch.Tensor):
+        same = isinstance(earlier, torch.Tensor) and earlier.shape == now.shape and earlier.dtype == now.dtype
+        return earlier.clone() if same else now
+    return earlier if type(earlier) is type(now) else now
+
+
+@cache
+def _meets_numbers(func: Any) -> bool:
+    """True for operators whose plain number arguments are values, not dimensions or sizes."""
+    return torch.Tag.pointwise in func.tags or func._schema.name.split("::")[-1] in ("full", "new_full", "full_like")
+
+
+def _numbers(func: Any, args: tuple[Any, ...]) -> tuple[int | float, ...]:
+    return tuple(a for a in args if type(a) in (int, float)) if _meets_numbers(func) else ()
 
 
 def _labelled(tensor: torch.Tensor) -> bool:

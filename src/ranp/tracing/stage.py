@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
@@ -32,8 +34,18 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
+def _plain(leaf: Any) -> Any:
+    """A tensor without the subclass that would wrap every result anew, and so lose what tensors carry (MetaTensor)."""
+    if not isinstance(leaf, torch.Tensor) or type(leaf) is torch.Tensor:
+        return leaf
+    if type(leaf).__torch_function__ is torch._C._disabled_torch_function_impl:  # such as parameters: leave no trace
+        return leaf
+    return leaf.as_subclass(torch.Tensor)
+
+
 def call(model: nn.Module, inputs: Any) -> Any:
     """Calls the model by the batch convention: a tuple is splatted, a dict passed as keywords, else one argument."""
+    inputs = tree_map(_plain, inputs)
     if isinstance(inputs, tuple):
         return model(*inputs)
     if isinstance(inputs, dict):
@@ -79,7 +91,8 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
 
     ``twins`` are tensors to put in place of others, by the ``id`` of those, so that what is replaced is never copied.
     Integer buffers keep their values (they may index channels). Modules that hold a computed, non-leaf tensor as a
-    plain attribute (weight norm by hook) copy too, which ``copy.deepcopy`` alone refuses.
+    plain attribute or in a container (weight norm by hook, features kept between calls) copy too, which
+    ``copy.deepcopy`` alone refuses.
     """
     memo: dict[int, Any] = dict(twins or {})
     for name, tensor in named_tensors(model):
@@ -98,8 +111,10 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
             memo[id(tensor)] = tensor.detach().clone()
     for module in model.modules():
         for value in vars(module).values():
-            if isinstance(value, torch.Tensor) and id(value) not in memo and not value.is_leaf:
-                memo[id(value)] = value.detach().to(META) if meta else value.detach().clone()
+            if isinstance(value, torch.Tensor | list | tuple):
+                for tensor in flat_tensors(value):
+                    if id(tensor) not in memo and not tensor.is_leaf:
+                        memo[id(tensor)] = tensor.detach().to(META) if meta else tensor.detach().clone()
     return copy_tree(model, memo)
 
 
@@ -170,6 +185,28 @@ class MetaMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def untouched_rng() -> Iterator[None]:
-    """Leaves the global random state, CPU and CUDA, as it was found."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
-        yield
+    """Leaves the global random state as it was found: torch's on CPU and CUDA, Python's and numpy's.
+
+    So two runs inside draw the same numbers too, and a network that drops blocks at random drops the same ones.
+    """
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- it is the global one that counts
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+def holdings(model: nn.Module) -> list[tuple[int, ...]]:
+    """What every module holds, by identity: differs after a run that left something behind, such as a cached tensor."""
+    found = []
+    for module in model.modules():
+        ids = [id(module)]
+        for name, value in vars(module).items():
+            if name != "training":
+                ids.append(id(value))
+                if isinstance(value, dict | list | set):
+                    ids.extend(map(id, value.values() if isinstance(value, dict) else value))
+        found.append(tuple(ids))
+    return found

@@ -17,6 +17,22 @@ PINNED = 0
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """Channels that must stay because of one operator or one property of the network."""
+
+    reason: str
+    where: str
+    """Module in which it arose; empty for the network itself."""
+    channels: int
+    op: str = ""
+    """Operator to blame, if one is."""
+
+    def __str__(self) -> str:
+        told = f"{self.reason} ({self.op})" if self.op else self.reason
+        return f"{told} in {self.where}" if self.where else told
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """A convolution, transposed convolution or linear layer: what the paper calls a layer of neurons.
 
@@ -31,7 +47,8 @@ class Layer:
         classes: Class of each output channel, ``PINNED`` where it must stay. Length ``channels``.
         votes: False for a depthwise layer: its channels follow those of its producer.
         norm: Name of the norm module that alone consumes the layer's output, if there is one.
-        reason: Why channels of this layer must stay, empty if none must.
+        reason: Why channels of this layer must stay, empty if none must: the commonest of ``pins``.
+        pins: Every cause for which channels of this layer must stay, and how many, the commonest first.
     """
 
     name: str
@@ -45,6 +62,7 @@ class Layer:
     votes: bool = True
     norm: str | None = None
     reason: str = ""
+    pins: tuple[Pin, ...] = ()
 
     @property
     def pinned(self) -> bool:
@@ -83,15 +101,6 @@ class OpCall:
     """Elements of the result."""
     weight: str = ""
     """The parameter it multiplied with, where code used one by function call."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """Channels that must stay because of one operator or one property of the network."""
-
-    reason: str
-    where: str
-    channels: int
 
 
 @dataclass(frozen=True, slots=True)

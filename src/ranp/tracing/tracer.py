@@ -25,12 +25,13 @@ from ranp.tracing.probing import (
     finished,
     keeps_of,
     labels_at,
+    narrowed,
     random_keep,
     restricted,
 )
 from ranp.tracing.recording import LeafRecorder, true_flops
 from ranp.tracing.running import Births, Ledger, OpRecord, give_birth, run_labelled
-from ranp.tracing.stage import at_least_two, copy_model, execute, tensors_in, to_meta, unwrap
+from ranp.tracing.stage import at_least_two, copy_model, execute, holdings, tensors_in, to_meta, unwrap
 from ranp.tracing.trace import LeafCall, OpCall, Trace
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,8 @@ class Tracer:
     def _start(self) -> None:
         try:
             self.run_full()
+        except UnsupportedError:
+            raise
         except Exception as error:
             if any(t.device.type == "meta" for t in tensors_in(self.example)):
                 raise UnsupportedError(
@@ -150,7 +153,11 @@ class Tracer:
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            failure = self.probe(classes, random_keep(classes, self.births, seed=round_ % 2))
+            keep = random_keep(classes, self.births, seed=round_ % 2)
+            failure = self.probe(classes, keep)
+            if failure is None:
+                narrow = narrowed(keep, classes, self.births)
+                failure = None if narrow is None else self.probe(classes, narrow)
             if failure is None:
                 return classes
             self.learn(classes, *failure)
@@ -160,12 +167,14 @@ class Tracer:
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
-        self.births, copy = {}, None
+        self.births, copy, before = {}, None, None
         for train in (False, True):
             run = self.runs[train] = Run()
-            if copy is None or not self.meta:  # real tensors may be rewritten by a run (statistics, codebooks)
+            # Real tensors may be rewritten by a run (statistics, codebooks), and modules may keep something of it.
+            if copy is None or not self.meta or holdings(copy) != before:
                 copy = copy_model(self.model, meta=self.meta)
                 self.births = give_birth(copy, self.space, self.births or None)
+                before = holdings(copy)
             try:
                 outputs = self._run(copy, self.space, run.ledger, self.births, train, full=True)
                 run.shapes = [tuple(tensor.shape) for tensor in tensors_in(outputs)]
@@ -178,11 +187,23 @@ class Tracer:
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", quiet=True)
+        self._keep_what_decides()
         for (train, index), reason in self.code_pins.items():
             for at, vectors in labels_at(self.runs[train].ledger.records, index, _any).items():
                 record = self.runs[train].ledger.records[at]
                 for vector in vectors:
-                    self.space.pin(vector[vector != FILLER], reason, record.where)
+                    self.space.pin(vector[vector != FILLER], reason, record.where, op=record.name)
+
+    def _keep_what_decides(self) -> None:
+        """Pins channels that no weight reads, but whose values decided something in the code."""
+        deciding = [found for run in self.runs.values() for found in run.ledger.decided_by]
+        if not deciding:
+            return
+        roots = self.space.resolve().roots
+        read = {int(root) for vector in self.space.contracted for root in roots[vector]}
+        for vector, where in deciding:
+            alone = vector[[int(root) not in read for root in roots[vector]]]
+            self.space.pin(alone[alone != FILLER], "its values decide what the code does next", where)
 
     def _run(
         self,
@@ -200,6 +221,8 @@ class Tracer:
             inputs = at_least_two(inputs)
         outermost = frozenset(index for mode, index in self.outermost if mode is train)
         options: dict[str, Any] = {"outermost": outermost, "run": execute if self.meta else _directly, **more}
+        if not full:
+            options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:
             if full:
                 for name, module in copy.named_modules():
@@ -237,12 +260,13 @@ class Tracer:
     def probe(self, classes: Classes, keep: Mask) -> tuple[bool, int, str] | None:
         """Runs a cut copy in each mode beside the full records; tells mode, operator and reason of a failure."""
         keeps = keeps_of({**self.births, **self.attributes}, keep)
-        copy = None
+        copy = before = None
         for train, run in self.runs.items():
             if run.failed or (train and self.trains_alike()):
                 continue
-            if copy is None or not self.meta:
+            if copy is None or not self.meta or holdings(copy) != before:
                 copy = cut_copy(self.model, keeps, meta=self.meta)
+                before = holdings(copy)
             failure = self.compare(copy, classes, keep, train)
             if failure is not None:
                 return (train, *failure)
@@ -271,7 +295,7 @@ class Tracer:
         births = restricted(self.births, keep)
         scratch, ledger = LabelSpace(size=self.space.size), Ledger()
         give_birth(slim, scratch, births)
-        comparison = Comparison(self.runs[train].ledger.records, classes.roots, keep)
+        comparison = Comparison(self.runs[train].ledger.records, classes.roots, keep, numbers=self.meta)
         try:
             self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
             finished(comparison, len(ledger.records))
@@ -279,21 +303,25 @@ class Tracer:
             self.failure = (train, error.index, error.detail)
         except Exception as error:
             at = len(ledger.records) - (1 if ledger.in_flight else 0)
-            self.failure = (train, at, f"code around it assumes a size: {_brief(error)}")
+            self.failure = (train, at, f"code assumes a size: {_brief(error)}")
         else:
             return None
         return self.failure[1:]
 
     def shapes_differ(self, slim: nn.Module, train: bool) -> str:
         """Runs a slim copy without comparing channels; tells if it dies or makes outputs of another shape."""
+        ledger = Ledger()
         try:
-            out = self._run(slim, LabelSpace(), Ledger(), {}, train, full=False)
+            out = self._run(slim, LabelSpace(), ledger, {}, train, full=False)
         except Exception as error:
+            at = len(ledger.records) - (1 if ledger.in_flight else 0)
+            self.failure = (train, at, f"code around it assumes a size: {_brief(error)}")
             return f"the slim network does not run: {_brief(error)}"
         shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
-        return (
-            "" if shapes == self.runs[train].shapes else f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
-        )
+        if shapes == self.runs[train].shapes:
+            return ""
+        self.failure = (train, len(ledger.records) - 1, "the shape of the output depends on it")
+        return f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
 
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
@@ -320,7 +348,7 @@ class Tracer:
             logger.debug("round failed at %d: %s", at, reason)
             self.code_pins[train, at] = reason
             for vector in vectors:
-                self.space.pin(vector[vector != FILLER], reason, ledger.records[at].where)
+                self.space.pin(vector[vector != FILLER], reason, ledger.records[at].where, op=ledger.records[at].name)
         if not where:
             self.space.pin(np.arange(2, self.space.size), reason, "")
 

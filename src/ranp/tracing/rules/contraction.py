@@ -15,7 +15,11 @@ from ranp.tracing.rules.table import rule
 FIXED = "weights meet input of fixed size"
 
 
-@rule("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
+CONVOLUTIONS = ("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
+PRODUCTS = tuple("mm bmm addmm baddbmm addbmm mv addmv dot matmul vdot linear _addmm_activation".split())
+
+
+@rule(*CONVOLUTIONS)
 def convolution(op: Op) -> None:
     """Convolutions of 1 to 3 dimensions: plain, grouped, depthwise, transposed."""
     x, weight, bias = op["input"] if op["input"] is not None else op["self"], op["weight"], op["bias"]
@@ -28,10 +32,12 @@ def convolution(op: Op) -> None:
             op.pin(vector, "kernel", quiet=True)
     data, first, second = labels_of(x).get(1), labels_of(weight).get(0), labels_of(weight).get(1)
     inputs, outputs = (first, second) if transposed else (second, first)
+    if op.depthwise is None:  # cut to one channel in each group, a grouped convolution would look like one
+        op.depthwise = groups > 1 and x.shape[1] == groups
     if groups == 1:
         op.contract(data, inputs, FIXED)
         out = outputs
-    elif x.shape[1] == groups:
+    elif op.depthwise:
         out = _depthwise(op, data, weight, transposed, groups)
     else:
         out = _grouped(op, data, weight, transposed, groups)
@@ -69,7 +75,7 @@ def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool
     return first
 
 
-@rule("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "matmul", "vdot", "linear", "_addmm_activation")
+@rule(*PRODUCTS)
 def matrix_product(op: Op) -> None:
     """Matrix products, batched or not, with or without an addend."""
     name = op.name

@@ -9,14 +9,23 @@ from ranp.tracing.rules.table import rule
 
 
 @rule(
-    "zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye", "scalar_tensor",
-    "new_zeros", "new_ones", "new_empty", "new_full", "empty_strided", "new_empty_strided", "randperm", "logspace",
-    "empty_permuted", "bartlett_window", "hann_window", "tril_indices", "triu_indices",
+    "zeros", "ones", "empty", "full", "rand", "randn", "randint", "scalar_tensor", "new_zeros", "new_ones",
+    "new_empty", "new_full", "empty_strided", "new_empty_strided", "empty_permuted",
 )  # fmt: skip
 def factory(op: Op) -> None:
     """A new tensor owns writable labels, so that a cost volume filled slice by slice ends with the right ones."""
     for out in flat_tensors(op.out):
         op.emit({d: np.zeros(n, np.int64) for d, n in enumerate(out.shape)}, out)
+
+
+@rule(
+    "arange", "linspace", "logspace", "eye", "randperm", "tril_indices", "triu_indices", "bartlett_window",
+    "blackman_window", "hamming_window", "hann_window", "kaiser_window",
+)  # fmt: skip
+def numbered(op: Op) -> None:
+    """Every index holds another value, so none may go: what meets it position by position must stay."""
+    for out in flat_tensors(op.out):
+        op.emit({}, out)
 
 
 @rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")

@@ -13,8 +13,11 @@ from ranp.tracing.reshaping import reshape_labels
 from ranp.tracing.rules.pointwise import broadcast
 from ranp.tracing.rules.table import rule
 
-PROPORTIONAL = 4
-"""A slice of 1/2, 1/3 or 1/4 of the channels at a multiple of its length is taken for a share, not for a count."""
+PROPORTIONAL = 8
+"""A slice of 1/2, 1/3, ... or 1/8 of the channels at a multiple of its length is taken for a share, not for a count.
+
+An eighth is what temporal shifts take. Whether the code means a share or a count, a trial cut tells.
+"""
 
 
 def wrap(dim: int, rank: int) -> int:

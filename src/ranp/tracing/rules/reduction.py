@@ -11,6 +11,8 @@ PLAIN = (
     "sum mean var std amax amin prod norm linalg_vector_norm logsumexp any all nansum var_mean std_mean count_nonzero "
     "nanmean aminmax"
 ).split()
+EXTREMES = tuple("max min median nanmedian mode".split())
+POSITIONS = ("argmax", "argmin")
 
 
 def reduced_dims(op: Op, rank: int) -> set[int]:
@@ -39,7 +41,7 @@ def reduce(op: Op) -> None:
         op.emit(dict(labels), out)
 
 
-@rule("max", "min", "median", "nanmedian", "mode")
+@rule(*EXTREMES)
 def extreme(op: Op) -> None:
     """Extremes with their positions: the value follows the channels there are, the position is a channel's number."""
     x = op["self"]
@@ -58,7 +60,7 @@ def softmax(op: Op) -> None:
     op.emit(dict(labels_of(op["self"])))
 
 
-@rule("argmax", "argmin")
+@rule(*POSITIONS)
 def position(op: Op) -> None:
     """The result is a channel's number: channels along that dimension must stay."""
     x = op["self"]
