@@ -9,16 +9,32 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from ranp import files
+from ranp.amounts import (
+    MB,
+    OTHERS,
+    UNITS,
+    Amount,
+    LayerReport,
+    amount_from,
+    both,
+    change,
+    compared,
+    row_from,
+    scaled,
+    table,
+    total,
+    unit,
+)
 from ranp.errors import StorageError
+from ranp.obstacles import Obstacle, by_cause, told, what_stays
 from ranp.plan import Plan, Sparsity
-from ranp.profiles import Profile
 from ranp.resources import profile, profile_of
 from ranp.tracing.stage import unwrap
 from ranp.tracing.trace import Trace
@@ -26,61 +42,12 @@ from ranp.tracing.trace import Trace
 if TYPE_CHECKING:
     from ranp.verification import Verification
 
-__all__ = ["Amount", "Checks", "LayerReport", "Report"]
+__all__ = ["OTHERS", "Amount", "Checks", "LayerReport", "Obstacle", "Report"]
 
 FORMAT = "ranp-report"
 VERSION = 1
 
-OTHERS = "(other modules)"
-"""Name of the row that holds what is no layer: norms, activations, pooling."""
-_MB = 4 / 1024**2
-_UNITS = {"GFLOPs": 1e-9, "MFLOPs": 1e-6, "kFLOPs": 1e-3}
 _SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A figure before and after pruning.
-
-    >>> Amount(200, 50).removed
-    0.75
-    """
-
-    before: int
-    after: int
-
-    @property
-    def ratio(self) -> float:
-        """After over before; 1 where there was nothing."""
-        return self.after / self.before if self.before else 1.0
-
-    @property
-    def removed(self) -> float:
-        """The fraction that is gone."""
-        return 1.0 - self.ratio
-
-
-@dataclass(frozen=True, slots=True)
-class LayerReport:
-    """One layer before and after, in the paper's convention.
-
-    Attributes:
-        name: The ``named_modules`` name, or ``OTHERS``.
-        kind: ``"conv"``, ``"transposed"``, ``"linear"`` or ``"parameter"``; empty for ``OTHERS``.
-        channels: Output channels.
-        params: Parameters of the layer itself.
-        flops: FLOPs of the layer itself.
-        memory: Elements of its output.
-        note: Why it was kept whole or in part; empty if it was free.
-    """
-
-    name: str
-    kind: str
-    channels: Amount
-    params: Amount
-    flops: Amount
-    memory: Amount
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +87,7 @@ class Report:
         true_params: All parameters, those of no leaf module included.
         sparsity: Requested and achieved.
         settings: How the plan was made.
-        pins: Channels that must stay, by cause: ``{"reason", "where", "channels"}``.
+        pins: What cannot be pruned and why: causes, each with the channels of every layer that it holds.
         unknown: Operators without a rule; what they touch was kept.
         checks: What verification found.
     """
@@ -130,7 +97,7 @@ class Report:
     true_params: Amount
     sparsity: Sparsity
     settings: Mapping[str, Any] = field(default_factory=dict)
-    pins: tuple[Mapping[str, Any], ...] = ()
+    pins: tuple[Obstacle, ...] = ()
     unknown: tuple[str, ...] = ()
     checks: Checks | None = None
 
@@ -149,13 +116,18 @@ class Report:
         before, after = profile_of(trace, convention="paper"), profile(network, example, convention="paper")
         true = profile(network, example, convention="true")
         shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
+        pins = what_stays(trace, plan.notes)
+        notes: dict[str, str] = {}
+        for pin in pins:
+            for name in pin.layers:
+                notes.setdefault(name, str(pin))
         return cls(
-            layers=_rows(trace, plan, before, after, shapes),
+            layers=compared(trace, plan, before, after, shapes, notes),
             true_flops=Amount(sum(op.flops for op in trace.ops), true.flops),
             true_params=Amount(sum(map(math.prod, trace.parameters.values())), true.params),
             sparsity=plan.sparsity,
             settings=dict(plan.settings),
-            pins=tuple(asdict(pin) for pin in trace.pins),
+            pins=pins,
             unknown=tuple(trace.unknown),
             checks=Checks.of(verification),
         )
@@ -163,29 +135,29 @@ class Report:
     @property
     def channels(self) -> Amount:
         """Output channels of all layers."""
-        return _total(row.channels for row in self.layers)
+        return total(row.channels for row in self.layers)
 
     @property
     def params(self) -> Amount:
         """Parameters of all leaf modules."""
-        return _total(row.params for row in self.layers)
+        return total(row.params for row in self.layers)
 
     @property
     def flops(self) -> Amount:
         """FLOPs in the paper's convention: multiply-adds."""
-        return _total(row.flops for row in self.layers)
+        return total(row.flops for row in self.layers)
 
     @property
     def memory(self) -> Amount:
         """Elements of activations in the paper's convention."""
-        return _total(row.memory for row in self.layers)
+        return total(row.memory for row in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, ready for JSON; ``from_dict`` reads it back."""
         sparsity = self.sparsity
         return {
             "convention": "paper",
-            "totals": {name: _both(getattr(self, name)) for name in _FIGURES},
+            "totals": {name: both(getattr(self, name)) for name in _FIGURES},
             "sparsity": {
                 "requested": sparsity.requested,
                 "achieved": sparsity.achieved,
@@ -196,7 +168,8 @@ class Report:
             "settings": dict(self.settings),
             "checks": None if self.checks is None else asdict(self.checks),
             "kept_whole": {row.name: row.note for row in self.layers if row.note},
-            "pins": [dict(pin) for pin in self.pins],
+            "stay": {"channels": sum(pin.channels for pin in self.pins), "by_cause": by_cause(self.pins)},
+            "pins": [pin.to_dict() for pin in self.pins],
             "unknown_operators": list(self.unknown),
             "layers": [asdict(row) for row in self.layers],
         }
@@ -211,12 +184,12 @@ class Report:
         try:
             totals, sparsity, checks = value["totals"], value["sparsity"], value["checks"]
             return cls(
-                layers=tuple(_row_from(entry) for entry in value["layers"]),
-                true_flops=_amount(totals["true_flops"]),
-                true_params=_amount(totals["true_params"]),
+                layers=tuple(row_from(entry) for entry in value["layers"]),
+                true_flops=amount_from(totals["true_flops"]),
+                true_params=amount_from(totals["true_params"]),
                 sparsity=Sparsity(**{name: sparsity[name] for name in Sparsity.__slots__}),
                 settings=dict(value["settings"]),
-                pins=tuple(dict(pin) for pin in value["pins"]),
+                pins=tuple(Obstacle.from_dict(pin) for pin in value["pins"]),
                 unknown=tuple(map(str, value["unknown_operators"])),
                 checks=None if checks is None else Checks(**checks),
             )
@@ -248,16 +221,9 @@ class Report:
     def __str__(self) -> str:
         """Tables by layer and in total, and below them what stayed whole, why, and what was checked."""
         sections = [self._headline(), self._by_layer(), self._in_total()]
-        whole = [f"{row.name}: {row.note}" for row in self.layers if row.note]
-        reasons = {row.note for row in self.layers}
-        pins = [
-            f"{pin['channels']} channels at {pin['where'] or 'the network'}: {pin['reason']}"
-            for pin in self.pins
-            if pin["reason"] not in reasons
-        ]
+        if self.pins:
+            sections.append(f"not prunable (* above): {told(self.pins, self.channels.before)}")
         for title, lines in (
-            ("kept whatever their scores:", whole),
-            ("channels that must stay, by cause:", pins),
             ("operators without a rule (all they touch is kept):", list(self.unknown)),
             ("verification:", [] if self.checks is None else str(self.checks).splitlines()),
         ):
@@ -276,12 +242,12 @@ class Report:
         )
 
     def _by_layer(self) -> str:
-        unit = _unit(self.flops.before)
-        header = ("layer", "kind", "channels", "params", unit, "memory MB")
-        units = (0.0, 0.0, _UNITS[unit], _MB)
+        flops = unit(self.flops.before)
+        header = ("layer", "kind", "channels", "params", flops, "memory MB")
+        units = (0.0, 0.0, UNITS[flops], MB)
 
         def cells(name: str, kind: str, *amounts: Amount) -> tuple[str, ...]:
-            changes = (_change(amount, scale) for amount, scale in zip(amounts, units, strict=True))
+            changes = (change(amount, scale) for amount, scale in zip(amounts, units, strict=True))
             return (name, kind, *changes)
 
         body = [
@@ -289,104 +255,25 @@ class Report:
             for row in self.layers
         ]
         total = cells("total", "", self.channels, self.params, self.flops, self.memory)
-        return _table([header, None, *body, None, total], left=2)
+        return table([header, None, *body, None, total], left=2)
 
     def _in_total(self) -> str:
-        unit = _unit(self.flops.before)
+        flops = unit(self.flops.before)
         rows: list[tuple[str, ...] | None] = [("", "before", "after", "removed"), None]
         for label, amount, scale in (
             ("channels", self.channels, 0.0),
             ("parameters", self.params, 0.0),
-            (f"{unit}, paper (multiply-adds)", self.flops, _UNITS[unit]),
-            (f"{unit}, true", self.true_flops, _UNITS[unit]),
-            ("memory MB, paper", self.memory, _MB),
+            (f"{flops}, paper (multiply-adds)", self.flops, UNITS[flops]),
+            (f"{flops}, true", self.true_flops, UNITS[flops]),
+            ("memory MB, paper", self.memory, MB),
         ):
-            shown = (_scaled(amount.before, scale), _scaled(amount.after, scale))
+            shown = (scaled(amount.before, scale), scaled(amount.after, scale))
             rows.append((label, *shown, f"{amount.removed:.2%}"))
-        return _table(rows, left=1)
+        return table(rows, left=1)
 
 
 _FIGURES = ("channels", "params", "flops", "memory", "true_flops", "true_params")
 
 
-def _rows(
-    trace: Trace, plan: Plan, before: Profile, after: Profile, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[LayerReport, ...]:
-    old, new = ({row.name: row for row in found.rows} for found in (before, after))
-    notes = dict(note.split(": ", 1) for note in plan.notes if ": " in note)
-    rows = []
-    for layer in trace.layers:
-        pairs = {name: Amount(0, 0) for name in ("params", "flops", "memory")}
-        if layer.kind != "parameter":  # A weight used by function call is part of its module, whose row is no layer.
-            for name in pairs:
-                pairs[name] = Amount(getattr(old.get(layer.name), name, 0), getattr(new.get(layer.name), name, 0))
-        elif layer.weight in shapes and layer.weight.rpartition(".")[0] in old:  # else it is in no total either
-            pairs["params"] = Amount(math.prod(trace.parameters[layer.weight]), math.prod(shapes[layer.weight]))
-        channels = Amount(layer.channels, len(plan.kept[layer.name]))
-        note = notes.get(layer.name, "")
-        rows.append(
-            LayerReport(layer.name, layer.kind, channels, pairs["params"], pairs["flops"], pairs["memory"], note)
-        )
-    rest = {
-        name: Amount(
-            getattr(before, name) - sum(getattr(row, name).before for row in rows),
-            getattr(after, name) - sum(getattr(row, name).after for row in rows),
-        )
-        for name in ("params", "flops", "memory")
-    }
-    return (*rows, LayerReport(OTHERS, "", Amount(0, 0), rest["params"], rest["flops"], rest["memory"]))
-
-
-def _total(amounts: Iterable[Amount]) -> Amount:
-    pairs = [(amount.before, amount.after) for amount in amounts]
-    return Amount(sum(before for before, _ in pairs), sum(after for _, after in pairs))
-
-
-def _both(amount: Amount) -> dict[str, Any]:
-    return {**asdict(amount), "removed": amount.removed}
-
-
-def _amount(value: Mapping[str, Any]) -> Amount:
-    return Amount(int(value["before"]), int(value["after"]))
-
-
-def _row_from(entry: Mapping[str, Any]) -> LayerReport:
-    channels, params, flops, memory = (_amount(entry[name]) for name in ("channels", "params", "flops", "memory"))
-    return LayerReport(str(entry["name"]), str(entry["kind"]), channels, params, flops, memory, str(entry["note"]))
-
-
-def _unit(flops: int) -> str:
-    """The unit in which a network of that many FLOPs is best read."""
-    return next((unit for unit, scale in _UNITS.items() if flops * scale >= 1), "kFLOPs")
-
-
-def _change(amount: Amount, scale: float) -> str:
-    if not amount.before and not amount.after:
-        return ""
-    return f"{_scaled(amount.before, scale)} -> {_scaled(amount.after, scale)}"
-
-
-def _scaled(value: int, scale: float) -> str:
-    """A whole number, or a figure in another unit with two decimals, as the paper prints it."""
-    if not scale:
-        return f"{value:,}"
-    return "<0.01" if 0 < value * scale < 0.005 else f"{value * scale:,.2f}"
-
-
 def _error(error: float | None) -> str:
     return "unknown" if error is None else f"{error:.1e}"
-
-
-def _table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:
-    """Cells in columns, the first ``left`` of them flush left; None draws a rule."""
-    rows = [line for line in lines if line is not None]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    rule = "  ".join("-" * width for width in widths)
-    drawn = []
-    for line in lines:
-        if line is None:
-            drawn.append(rule)
-            continue
-        cells = enumerate(zip(line, widths, strict=True))
-        drawn.append("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in cells).rstrip())
-    return "\n".join(drawn)

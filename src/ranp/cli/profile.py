@@ -10,7 +10,9 @@ from ranp.cli.console import show_json, show_table
 from ranp.cli.options import Example, Inputs, Json
 
 if TYPE_CHECKING:
+    from ranp.cli.sources import Network
     from ranp.profiles import Profile
+    from ranp.tracing.trace import Trace
 
 _HEADER = ("Param MB", "GFLOPs", "Memory MB")
 
@@ -26,6 +28,7 @@ def profile(
     inputs: Inputs = None,
     example: Example = None,
     layers: Annotated[bool, typer.Option("--layers", help="One line per module.")] = False,
+    pins: Annotated[bool, typer.Option("--pins", help="What cannot be pruned, and why.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="Print the registered networks.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -36,6 +39,7 @@ def profile(
     from ranp import resources
     from ranp.cli.sources import find_network, needed_example
     from ranp.errors import UnsupportedError
+    from ranp.obstacles import told, what_stays
     from ranp.storage import NETWORKS, hollow
     from ranp.tracing.stage import tensors_in
 
@@ -53,9 +57,12 @@ def profile(
     parts = {name: part for name, part in parts.items() if part.params}
     parts = parts if len(parts) > 1 else {}
     shapes = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(given)]
+    trace = _traced(network, given) if pins else None
+    stay = () if trace is None else what_stays(trace)
     if as_json:
         split = {name: _figures(part) for name, part in parts.items()}
-        show_json({"model": model, "inputs": shapes, **found.to_dict(), "parts": split})
+        more = {} if trace is None else {"channels": trace.channels, "pins": [pin.to_dict() for pin in stay]}
+        show_json({"model": model, "inputs": shapes, **found.to_dict(), "parts": split, **more})
         return
     if layers:
         typer.echo(f"{found}\n")
@@ -64,6 +71,23 @@ def profile(
     show_table(("", *_HEADER), rows, title=title)
     if found.uncounted and not layers:
         typer.echo(f"no FLOPs rule for: {', '.join(found.uncounted)}")
+    if trace is not None:
+        typer.echo(f"to prune: {told(stay, trace.channels)}")
+
+
+def _traced(network: Network, example: Any) -> Trace:
+    """Traced without weights, or with them where the code of the network needs values."""
+    from ranp import trace
+    from ranp.errors import UnsupportedError
+    from ranp.storage import hollow
+    from ranp.tracing.stage import tensors_in
+
+    try:
+        return trace(hollow(network.build), example)
+    except UnsupportedError:
+        if any(tensor.is_meta for tensor in tensors_in(example)):
+            raise
+        return trace(network.build(), example)
 
 
 def _cells(found: Profile) -> tuple[str, str, str]:

@@ -54,6 +54,7 @@ def search(
     from ranp import score, trace
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make
+    from ranp.obstacles import told, what_stays
     from ranp.pruning import first_inputs
     from ranp.selection import Selection
 
@@ -94,6 +95,7 @@ def search(
     best = selection.max_sparsity()
     limit = "" if selection.feasible(1.0) else selection.limit()
     plan = selection.plan(best)
+    stay = what_stays(found, plan.notes)
     if as_json:
         show_json(
             {
@@ -105,6 +107,7 @@ def search(
                 "channels": plan.sparsity.channels,
                 "prunable": plan.sparsity.prunable,
                 "limit": limit,
+                "pins": [pin.to_dict() for pin in stay],
             }
         )
         return
@@ -114,3 +117,4 @@ def search(
     )
     if limit:
         typer.echo(f"one channel more {limit}")
+    typer.echo(told(stay, found.channels))

@@ -1,0 +1,230 @@
+"""What cannot be pruned and why: channels that must stay, gathered by cause, with the operator and module to blame.
+
+The tracer notes a cause for every channel that must stay, the plan one for every layer that was kept for another reason
+(by request, for lack of scores). Here both become one list that a reader can act on: how many channels of which layers,
+held by what, and where in the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ranp.tracing.trace import PINNED, ClassIds, Layer, Pin, Trace
+
+__all__ = ["Obstacle", "by_cause", "told", "what_stays"]
+
+COUPLED = "coupled with a layer that is kept whole"
+TOGETHER = "all channels of a layer or tensor stand or fall together, and some must stay"
+_SHOWN = 12
+_NAMES = 6
+
+_CAUSES = (
+    ("makes the network's output", "output"),
+    ("an operator without a rule", "operator"),
+    ("operator ", "operator"),
+    ("code ", "code"),
+    ("the slim network ", "code"),
+    ("gave up", "code"),
+    ("no operator of the run used it", "unused"),
+    ("made but never read", "unseen"),
+    ("kept by request", "request"),
+    ("coupled with", "coupling"),
+    ("all channels of a layer", "coupling"),
+    ("a single channel", "single"),
+    ("no gradient", "gradient"),
+    ("all its scores", "gradient"),
+    ("its weight ", "gradient"),
+)
+"""How the sentences of the tracer and of the plan begin, and what kind of cause they tell."""
+_DEPARTED = ("the slim network ", "lost track of", "reads other channels", "reads channels the", "reads more channels")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One cause for which channels stay whatever their scores.
+
+    Attributes:
+        cause: Its kind: ``output``, ``code`` (a size or path that Python code assumes), ``operator`` (without a rule),
+            ``operation`` (one that needs the channels it meets), ``unused``, ``unseen``, ``single``, ``request``,
+            ``gradient`` or ``coupling``.
+        reason: What is in the way, in words.
+        where: Module in which it arose; empty for the network's own code.
+        op: Operator to blame, if one is.
+        layers: Layer name to the number of its channels that are held, in layer order.
+    """
+
+    cause: str
+    reason: str
+    where: str = ""
+    op: str = ""
+    layers: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def channels(self) -> int:
+        """Channels that it holds."""
+        return sum(self.layers.values())
+
+    def __str__(self) -> str:
+        return sentence(self.cause, self.reason, self.op, self.where)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {
+            "cause": self.cause,
+            "reason": self.reason,
+            "where": self.where,
+            "op": self.op,
+            "channels": self.channels,
+            "layers": dict(self.layers),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Obstacle:
+        """The obstacle that ``to_dict`` described."""
+        layers = {str(name): int(count) for name, count in value.get("layers", {}).items()}
+        reason = str(value["reason"])
+        cause = str(value.get("cause", kind_of(reason)))
+        return cls(cause, reason, str(value["where"]), str(value.get("op", "")), layers)
+
+
+def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
+    """Every cause for which channels stay, with the channels of each layer; the one that holds most comes first.
+
+    Args:
+        trace: Of the full network.
+        notes: Those of a plan, ``"layer: why"``: layers kept for reasons that are no property of the network.
+    """
+    found: dict[tuple[str, str, str], dict[str, int]] = {}
+
+    def hold(layer: Layer, pin: Pin) -> None:
+        counts = found.setdefault((pin.reason, pin.where, pin.op), {})
+        counts[layer.name] = counts.get(layer.name, 0) + pin.channels
+
+    whys = dict(note.split(": ", 1) for note in notes if ": " in note)
+    asked = {name: why for name, why in whys.items() if kind_of(why) not in ("coupling", "output")}
+    asked = {name: why for name, why in asked.items() if why != _layer_reason(trace, name)}
+    held = [layer.classes for layer in trace.layers if layer.name in asked]
+    whole = np.unique(np.concatenate([*held, np.zeros(1, np.int64)]))
+    filling = np.setdiff1d(_indivisible(trace), whole)
+    for layer in trace.layers:
+        for pin in _pins(layer):
+            hold(layer, pin)
+        loose = layer.classes[layer.classes != PINNED]
+        tied = int(np.isin(loose, whole).sum())
+        if layer.name in asked:
+            hold(layer, Pin(asked[layer.name], "", len(loose)))
+        elif layer.name in whys and kind_of(whys[layer.name]) == "coupling":
+            hold(layer, Pin(COUPLED, "", len(loose)))
+        else:
+            hold(layer, Pin(COUPLED, "", tied))
+            hold(layer, Pin(TOGETHER, "", int(np.isin(loose, filling).sum())))
+    made = (
+        Obstacle(kind_of(reason, op), reason, where, op, {name: n for name, n in counts.items() if n})
+        for (reason, where, op), counts in found.items()
+    )
+    return tuple(sorted((obstacle for obstacle in made if obstacle.layers), key=lambda obstacle: -obstacle.channels))
+
+
+def _indivisible(trace: Trace) -> ClassIds:
+    """Classes that fill a whole layer, or a whole dimension of a tensor: they can only go with all of it."""
+    arrays = [layer.classes for layer in trace.layers] + list(trace.dims.values())
+    return np.unique([int(array[0]) for array in arrays if len(array) > 1 and (array == array[0]).all()]).astype(
+        np.int64
+    )
+
+
+def _layer_reason(trace: Trace, name: str) -> str:
+    return next((layer.reason or "must stay" for layer in trace.layers if layer.name == name), "")
+
+
+def _pins(layer: Layer) -> tuple[Pin, ...]:
+    stuck = int(np.count_nonzero(layer.classes == PINNED))
+    if layer.pins or not stuck:
+        return layer.pins
+    return (Pin(layer.reason or "must stay", "", stuck),)
+
+
+def kind_of(reason: str, op: str = "") -> str:
+    """The kind of cause that a sentence tells."""
+    if any(words in reason for words in _DEPARTED):
+        return "code"
+    return next((kind for start, kind in _CAUSES if reason.startswith(start)), "operation" if op else "other")
+
+
+def sentence(cause: str, reason: str, op: str = "", where: str = "") -> str:
+    """What is in the way, with the operator and the module, as one clause."""
+    place = f"in {where}" if where else "in the network's own code"
+    if cause == "operator":
+        return f"no rule for operator {op} {place}" if op else reason
+    if cause == "code":
+        around = f"code around {op} {place}" if op else "its code"
+        if any(words in reason for words in _DEPARTED):
+            return f"{around} takes another path, or other channels, when channels go"
+        told_by_code = reason.removeprefix("code around it ").removeprefix("code ")
+        return f"{around} {told_by_code}" if op else reason
+    if cause == "unused":
+        return "did not run on this example: kept, but what feeds it may be cut, so that it could no longer run"
+    if cause == "unseen":
+        return f"{reason} (code that leaves torch, such as numpy, cannot be followed)"
+    return f"{reason} ({op} {place})" if op else f"{reason} {place}" if where else reason
+
+
+def by_cause(obstacles: Iterable[Obstacle]) -> dict[str, int]:
+    """Channels that stay, by kind of cause."""
+    totals: dict[str, int] = {}
+    for obstacle in obstacles:
+        totals[obstacle.cause] = totals.get(obstacle.cause, 0) + obstacle.channels
+    return totals
+
+
+def told(obstacles: Iterable[Obstacle], channels: int) -> str:
+    """The list for a reader: one line for each cause, equal ones in modules that differ by a number in one line.
+
+    Args:
+        obstacles: What stays.
+        channels: All channels of the network.
+    """
+    groups: dict[str, list[Obstacle]] = {}
+    for obstacle in obstacles:
+        text = sentence(obstacle.cause, obstacle.reason, obstacle.op, pattern(obstacle.where))
+        groups.setdefault(text, []).append(obstacle)
+    stay = sum(obstacle.channels for group in groups.values() for obstacle in group)
+    if not groups:
+        return f"all {channels:,} channels can go"
+    lines = [f"{stay:,} of {channels:,} channels must stay, {channels - stay:,} can go:"]
+    ranked = sorted(groups.items(), key=lambda item: -sum(obstacle.channels for obstacle in item[1]))
+    for text, group in ranked[:_SHOWN]:
+        names = dict.fromkeys(name for obstacle in group for name in obstacle.layers)
+        count = sum(obstacle.channels for obstacle in group)
+        lines.append(f"  {count:,} of {listed(names)}: {text}")
+    if len(ranked) > _SHOWN:
+        rest = sum(obstacle.channels for _, group in ranked[_SHOWN:] for obstacle in group)
+        lines.append(f"  {rest:,} for {len(ranked) - _SHOWN} more causes (all in the JSON report)")
+    return "\n".join(lines)
+
+
+def pattern(name: str) -> str:
+    """A module name with its numbers left open.
+
+    >>> pattern("layers.3.conv.0")
+    'layers.*.conv.*'
+    """
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Layer names for a line of text: those that differ by numbers alone as one pattern, the rest one by one.
+
+    >>> listed(["head", "blocks.0.conv", "blocks.1.conv"])
+    'head, blocks.*.conv (2 layers)'
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(pattern(name), []).append(name)
+    shown = [group[0] if len(group) == 1 else f"{key} ({len(group)} layers)" for key, group in groups.items()]
+    more = [f"{len(shown) - _NAMES} more"] if len(shown) > _NAMES else []
+    return ", ".join([*shown[:_NAMES], *more])
