@@ -1,0 +1,1 @@
+"""Other people's tools, each imported only when it is used."""

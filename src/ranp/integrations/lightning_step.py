@@ -1,0 +1,146 @@
+"""A Lightning module's own ``training_step``, taken apart into the inputs of its network and a loss of their output."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from ranp.errors import DataError, RanpError
+from ranp.integrations.placing import network_of
+from ranp.replica import random_state_kept, reseed
+
+HOW = "Pass loss=(output, target) -> scalar, and unpack=(batch) -> (inputs, target) unless batches are such pairs."
+
+
+class _Seen(Exception):  # noqa: N818 - not an error: it ends a step as soon as the network's inputs are known
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.inputs, self.keywords = args, kwargs
+
+
+class _StandIn(nn.Module):
+    """Takes the network's place: hands what it is called with to a function."""
+
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        super().__init__()
+        self.forward = answer
+
+
+class TrainingStep:
+    """The module's ``training_step`` as an ``unpack`` and a ``loss``.
+
+    The step runs up to its call of the network, which tells the inputs, and later again with the output put in.
+    """
+
+    def __init__(self, module: Any, attribute: str | None, devices: Iterable[torch.device]) -> None:
+        self.module, self.attribute, self.devices = module, attribute, list(devices)
+        self.network = network_of(module, attribute)
+        arguments = inspect.signature(module.training_step).parameters
+        if not module.automatic_optimization or "dataloader_iter" in arguments or not 1 <= len(arguments) <= 2:
+            raise DataError(f"training_step optimises or fetches by itself, so it is not a loss. {HOW}")
+        self.extra = (0,) * (len(arguments) - 1)
+        self.batches = 0
+
+    def unpack(self, batch: Any) -> tuple[Any, Any]:
+        """What the step calls the network with; the target is all that the step needs to run again."""
+
+        def see(*args: Any, **kwargs: Any) -> None:
+            raise _Seen(args, kwargs)
+
+        self.batches += 1
+        try:
+            self._run(batch, self.batches, see)
+        except _Seen as seen:
+            if not seen.keywords:
+                return seen.inputs, (batch, self.batches)
+            return self._by_name(seen), (batch, self.batches)
+        raise DataError(f"training_step does not call {self._name()}. Name the network it calls: attribute=. {HOW}")
+
+    def _by_name(self, seen: _Seen) -> dict[str, Any]:
+        """Arguments given partly by name: all of them by name."""
+        call = inspect.signature(self.network.forward)
+        bound = call.bind(*seen.inputs, **seen.keywords)
+        if any(call.parameters[name].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for name in bound.arguments):
+            raise DataError(f"training_step calls {self._name()} with arguments that have no single name. {HOW}")
+        return dict(bound.arguments)
+
+    def loss(self, output: Any, target: tuple[Any, int]) -> torch.Tensor:
+        """The step's loss for this output of the network."""
+        outputs = iter([output])
+
+        def give(*_: Any, **__: Any) -> Any:
+            for value in outputs:
+                return value
+            raise DataError(
+                f"training_step calls {self._name()} more than once, so its loss has no single output. {HOW}"
+            )
+
+        result = self._run(*target, give)
+        value: torch.Tensor = result["loss"] if isinstance(result, Mapping) else result
+        return value
+
+    def _run(self, batch: Any, number: int, answer: Callable[..., Any]) -> Any:
+        """Both runs of a batch draw the same random numbers, so that augmentation in the step is the same."""
+        names = ("log", "log_dict") if self.attribute is not None else ("log", "log_dict", "forward")
+        with random_state_kept(self.devices):
+            reseed(number, self.devices)
+            for name in names:
+                setattr(self.module, name, answer if name == "forward" else lambda *_, **__: None)
+            if self.attribute is not None:
+                self.module.set_submodule(self.attribute, _StandIn(answer))
+            try:
+                return self.module.training_step(batch, *self.extra)
+            except (_Seen, RanpError):
+                raise
+            except Exception as error:
+                told = f"{type(error).__name__}: {error}"
+                raise DataError(f"training_step cannot be run on its own ({told}). {HOW}") from error
+            finally:
+                for name in names:
+                    delattr(self.module, name)
+                if self.attribute is not None:
+                    self.module.set_submodule(self.attribute, self.network)
+
+    def _name(self) -> str:
+        return "the module's forward" if self.attribute is None else f"self.{self.attribute}"
+
+
+@contextmanager
+def rehearsal(module: nn.Module) -> Iterator[None]:
+    """Puts back what steps do to the rest of a module: statistics and gradients of other networks, metrics."""
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        metric = getattr(sys.modules.get("torchmetrics"), "Metric", ())
+        for part in module.modules():
+            if isinstance(part, metric):
+                part.reset()
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def as_pair(batch: Any) -> tuple[Any, Any]:
+    """The batch, if it is a pair.
+
+    Raises:
+        DataError: It is something else.
+    """
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    what = f"a dict with {', '.join(map(repr, batch))}" if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
+    raise DataError(
+        f"a batch is {what}, not a pair. Pass unpack=, for one: lambda batch: (batch['image'], batch['label'])."
+    )
