@@ -228,9 +228,9 @@ def addition_of_crossed_concatenations() -> nn.Module:
     return between(body, p=conv(8, 4), q=conv(8, 4))
 
 
-@PATTERNS.add(volume(), prunable="a b", kept="stem wide head")
+@PATTERNS.add(volume(), prunable="a stem b wide", kept="head")
 def zero_padded_with_a_written_width() -> nn.Module:
-    """Shortcut A with strides and as many zeros as the constructor knew."""
+    """Shortcut A with strides and as many zeros as the constructor knew: what meets the zeros stays, the rest may go."""
 
     def body(m: Net, x: Tensor) -> Tensor:
         y = m.wide(x)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ranp.tracing.labels import FILLER, RIGID, Classes, Vector
+from ranp.tracing.labels import FILLER, RIGID, Classes, Vector, has_filler
 from ranp.tracing.running import Births, OpRecord
 
 Mask = npt.NDArray[np.bool_]
@@ -38,6 +38,14 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
         for piece in entry:
             stays[piece] = False
             stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
+    ranked = np.zeros(len(stays), bool)
+    for entry in classes.pieces:
+        ranked[np.concatenate(entry)] = True
+    for labels in births.values():  # a small set that chance left whole would never be tried
+        mine = np.unique(classes.ids[labels])
+        mine = mine[(mine != 0) & ~ranked[mine]]
+        if len(mine) > 2 and stays[mine].all():
+            stays[rng.choice(mine)] = False
     return widened((classes.ids == 0) | stays[classes.ids], classes, births)
 
 
@@ -176,6 +184,19 @@ def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector]
         if vectors:
             return {at: vectors}
     return {}
+
+
+def meeting_constants(record: OpRecord) -> list[Vector]:
+    """Labels that meet a constant, such as padded zeros, position by position.
+
+    Where the amount of padding is written in the code, these must stay, and what lies between them may go.
+    """
+    found = []
+    for _, dim, vector in record.inputs:
+        for _, other_dim, other in record.inputs:
+            if other is not vector and other_dim == dim and len(other) == len(vector) and has_filler(other):
+                found.append(vector[other == FILLER])
+    return found
 
 
 CONTRACTIONS = ("convolution", "mm", "bmm")

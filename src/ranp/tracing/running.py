@@ -18,7 +18,16 @@ from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.operation import Op, flat_tensors, labels_of, put_labels, taint_of
 from ranp.tracing.recording import ModuleStack
-from ranp.tracing.stage import call, execute, is_floating, named_tensors, tensors_in, untouched_rng
+from ranp.tracing.stage import (
+    call,
+    drawn_so_far,
+    execute,
+    is_floating,
+    named_tensors,
+    seed_everything,
+    tensors_in,
+    untouched_rng,
+)
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
@@ -65,6 +74,20 @@ class Ledger:
     """Channels whose values, reduced to a number, reached the code, and the module where they did."""
     outputs: dict[str, Vector] = field(default_factory=dict)
     """Layer module -> labels of its output channels, for layers whose weight is computed."""
+    drew: bool = False
+    """True if the code drew random numbers that may have decided its path."""
+
+    def join(self, other: Ledger) -> None:
+        """Takes in what another run of the same network left, but for the operators themselves."""
+        self.unknown |= other.unknown
+        self.touched |= other.touched
+        for layer, where in other.consumers.items():
+            self.consumers.setdefault(layer, set()).update(where)
+        for name, dims in other.functional.items():
+            self.functional.setdefault(name, dims)
+        for layer, vector in other.outputs.items():
+            self.outputs.setdefault(layer, vector)
+        self.decided_by += other.decided_by
 
 
 def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None) -> dict[tuple[str, int], Vector]:
@@ -263,17 +286,24 @@ def run_labelled(
     *,
     train: bool,
     named: bool = True,
+    seed: int | None = None,
     **options: Any,
 ) -> Any:
     """Runs a copy once with labels; pins what the outputs carry and what was made but never read.
 
-    With ``named`` every note knows the module it arose in; a run whose notes are thrown away does without.
+    With ``named`` every note knows the module it arose in; a run whose notes are thrown away does without. Random
+    numbers are those of the global generators as they stand, or of ``seed``.
     """
     model.train(train)
     with untouched_rng(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
+        if seed is not None:
+            seed_everything(seed)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
+        before = drawn_so_far()
         with mode:
             outputs = call(model, inputs)
+        python, numbers = drawn_so_far(), any(record.name in TO_PYTHON for record in ledger.records)
+        ledger.drew = python[:2] != before[:2] or (numbers and not torch.equal(python[2], before[2]))
     for tensor in tensors_in(outputs):
         for sibling in mode.unread.pop(id(tensor), ()):
             mode.unread.pop(id(sibling), None)

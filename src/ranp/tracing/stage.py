@@ -198,6 +198,19 @@ def untouched_rng() -> Iterator[None]:
         np.random.set_state(legacy)  # noqa: NPY002
 
 
+def seed_everything(seed: int) -> None:
+    """Sets the global generators, inside ``untouched_rng``."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+
+
+def drawn_so_far() -> tuple[Any, bytes, torch.Tensor]:
+    """Where the global generators stand: Python's, numpy's, torch's."""
+    state: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), state[1].tobytes() + str(state[2:]).encode(), torch.get_rng_state()
+
+
 def holdings(model: nn.Module) -> list[tuple[int, ...]]:
     """What every module holds, by identity: differs after a run that left something behind, such as a cached tensor."""
     found = []

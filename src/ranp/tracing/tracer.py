@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,12 +26,14 @@ from ranp.tracing.probing import (
     finished,
     keeps_of,
     labels_at,
+    meeting_constants,
     narrowed,
     random_keep,
     restricted,
 )
 from ranp.tracing.recording import LeafRecorder, true_flops
 from ranp.tracing.running import Births, Ledger, OpRecord, give_birth, run_labelled
+from ranp.tracing.siblings import Part, Place, Siblings
 from ranp.tracing.stage import at_least_two, copy_model, execute, holdings, tensors_in, to_meta, unwrap
 from ranp.tracing.trace import LeafCall, OpCall, Trace
 
@@ -65,6 +68,24 @@ def _directly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
+RESHAPING = frozenset(
+    "view _unsafe_view reshape _reshape_alias expand repeat split split_with_sizes slice narrow constant_pad_nd".split()
+)
+"""Operators that take sizes from the code: a size written there is written in every block of the same class."""
+REPEATED = 2
+"""Failures of one part, of any other operator, after which its siblings are taken to fail too."""
+DRAWS = 8
+"""Runs of a network that draws its path at random, beside the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodePin:
+    """Channels at one operator that must stay; ``constants``: only those that meet a constant there."""
+
+    reason: str
+    constants: bool
+
+
 @dataclass(slots=True)
 class Run:
     """One labelled run in one mode."""
@@ -90,7 +111,8 @@ class Tracer:
         self.runs: dict[bool, Run] = {}
         self.calls: list[LeafCall] = []
         self.ops: dict[int, OpCall] = {}
-        self.code_pins: dict[tuple[bool, int], str] = {}
+        self.code_pins: dict[Place, CodePin] = {}
+        self.failures: Counter[Part] = Counter()
         self.outermost: set[tuple[bool, int]] = set()
         self.failure: tuple[bool, int, str] | None = None
 
@@ -183,16 +205,37 @@ class Tracer:
                     raise
                 run.failed = _brief(error)
                 logger.warning("the network does not run in train mode on the example: %s", run.failed)
+            else:
+                self._draw_again(run, train)
         touched = set().union(*(run.ledger.touched for run in self.runs.values()))
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", quiet=True)
         self._keep_what_decides()
-        for (train, index), reason in self.code_pins.items():
-            for at, vectors in labels_at(self.runs[train].ledger.records, index, _any).items():
-                record = self.runs[train].ledger.records[at]
-                for vector in vectors:
-                    self.space.pin(vector[vector != FILLER], reason, record.where, op=record.name)
+        for (train, index), pin in self.code_pins.items():
+            records = self.runs[train].ledger.records
+            for at, vectors in labels_at(records, index, _any).items():
+                self._pin_at(records[at], vectors, pin)
+
+    def _pin_at(self, record: OpRecord, vectors: Sequence[Vector], pin: CodePin) -> None:
+        for vector in meeting_constants(record) if pin.constants else vectors:
+            self.space.pin(vector[vector != FILLER], pin.reason, record.where, op=record.name)
+
+    def _draw_again(self, run: Run, train: bool) -> None:
+        """Runs a network that draws its path at random along other paths too, into the same notebook."""
+        same, base = 0, [(record.name, record.where) for record in run.ledger.records]
+        for seed in range(1, DRAWS + 1):
+            if not run.ledger.drew or same == 2:
+                return
+            ledger = Ledger()
+            copy = copy_model(self.model, meta=self.meta)
+            give_birth(copy, self.space, self.births)
+            try:
+                self._run(copy, self.space, ledger, self.births, train, full=True, again=True, seed=seed)
+            except Exception as error:
+                logger.info("a path drawn at random does not run: %s", _brief(error))
+            same = same + 1 if [(record.name, record.where) for record in ledger.records] == base else 0
+            run.ledger.join(ledger)
 
     def _keep_what_decides(self) -> None:
         """Pins channels that no weight reads, but whose values decided something in the code."""
@@ -203,7 +246,7 @@ class Tracer:
         read = {int(root) for vector in self.space.contracted for root in roots[vector]}
         for vector, where in deciding:
             alone = vector[[int(root) not in read for root in roots[vector]]]
-            self.space.pin(alone[alone != FILLER], "its values decide what the code does next", where)
+            self.space.pin(alone[alone != FILLER], "code decides by its values what to do next", where, op="item")
 
     def _run(
         self,
@@ -214,6 +257,7 @@ class Tracer:
         train: bool,
         *,
         full: bool,
+        again: bool = False,
         **more: Any,
     ) -> Any:
         inputs = to_meta(self.example) if self.meta else self.example
@@ -230,7 +274,7 @@ class Tracer:
                         stack.callback(module.register_forward_pre_hook(self._watch(name, module)).remove)
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
-            if full and not train:
+            if full and not train and not again:
                 recorder = stack.enter_context(LeafRecorder(copy))
                 self.calls = recorder.calls
                 options["after"] = self._count
@@ -333,10 +377,13 @@ class Tracer:
     def learn(self, classes: Classes, train: bool, index: int, reason: str) -> None:
         """Turns a failed trial into knowledge: a view that splits the other way, or channels that must stay."""
         ledger = self.runs[train].ledger
+        siblings = Siblings({mode: run.ledger.records for mode, run in self.runs.items() if not run.failed})
         near = [i for i in sorted(ledger.splits, reverse=True) if index - 3 <= i <= index]
         turned = next((i for i in near if (train, i) not in self.outermost), None)
         if turned is not None:
-            self.outermost.add((train, turned))
+            self.outermost.update(
+                (mode, i) for mode, i in siblings.of((train, turned)) if i in self.runs[mode].ledger.splits
+            )
             self.run_full()
             return
 
@@ -346,9 +393,17 @@ class Tracer:
         where = labels_at(ledger.records, index, loose)
         for at, vectors in where.items():
             logger.debug("round failed at %d: %s", at, reason)
-            self.code_pins[train, at] = reason
-            for vector in vectors:
-                self.space.pin(vector[vector != FILLER], reason, ledger.records[at].where, op=ledger.records[at].name)
+            constants = any(map(loose, meeting_constants(ledger.records[at])))
+            pin = self.code_pins[train, at] = CodePin(reason, constants)
+            self._pin_at(ledger.records[at], vectors, pin)
+            part = siblings.parts[train, at]
+            self.failures[part] += 1
+            if constants or not (part[1] in RESHAPING or self.failures[part] >= REPEATED):
+                continue
+            for mode, other in siblings.of((train, at)):
+                record = self.runs[mode].ledger.records[other]
+                self.code_pins.setdefault((mode, other), pin)
+                self._pin_at(record, [vector for _, _, vector in record.inputs], pin)
         if not where:
             self.space.pin(np.arange(2, self.space.size), reason, "")
 

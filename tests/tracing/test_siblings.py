@@ -1,0 +1,59 @@
+"""Operators that play the same part in repeated blocks, and how few trials a network of many blocks needs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ranp.tracing.running import OpRecord
+from ranp.tracing.siblings import Siblings
+from ranp.tracing.tracer import Tracer
+
+
+def record(name: str, where: str) -> OpRecord:
+    return OpRecord(name, where, ())
+
+
+def test_the_same_part_in_numbered_modules_and_both_modes() -> None:
+    steps = [record("view", "blocks.0.gate"), record("add", "blocks.0"), record("view", "blocks.1.gate")]
+    found = Siblings({False: steps, True: [*steps, record("view", "blocks.1.gate")]})
+    assert found.of((False, 0)) == [(False, 0), (False, 2), (True, 0), (True, 2)]
+    assert found.of((False, 1)) == [(False, 1), (True, 1)]
+    assert found.of((True, 3)) == [(True, 3)]  # the second view of its module plays another part
+
+
+class Written(nn.Module):
+    """A block whose code knows the width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Conv3d(width, 2 * width, 1), nn.Conv3d(2 * width, width, 1)
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.outer(torch.relu(self.inner(x))).view(x.shape[0], self.width, *x.shape[2:])
+
+
+def trials(blocks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """How many cut copies ran, and how many channels can go."""
+    count = 0
+    compare = Tracer.compare
+
+    def counted(self: Tracer, *args: object) -> object:
+        nonlocal count
+        count += 1
+        return compare(self, *args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tracer, "compare", counted)
+        model = nn.Sequential(nn.Conv3d(1, 6, 1), *(Written(6) for _ in range(blocks)), nn.Conv3d(6, 2, 1))
+        trace = Tracer(model, torch.zeros(1, 1, 2, 2, 2)).trace()
+    return count, sum(int((layer.classes != 0).sum()) for layer in trace.layers)
+
+
+def test_many_blocks_need_no_more_trials_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, prunable = trials(3, monkeypatch)
+    many, more = trials(60, monkeypatch)
+    assert many == few
+    assert (prunable, more) == (3 * 12, 60 * 12)  # the inner layers; the residual stream has a written width
