@@ -89,9 +89,9 @@ def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None
 def check(tracer: Tracer, plan: Plan, slim: nn.Module | None = None, *, budget: float | None = None) -> Verification:
     """``verify`` for a network that is traced already; a numeric check beyond ``budget`` FLOPs is made smaller."""
     certified = certify(tracer, plan, slim)
-    if certified and not tracer.outermost and not tracer.code_pins:
-        tracer.settle()  # code that assumes sizes may need views read the other way round
-        certified = certify(tracer, plan, slim) if tracer.outermost or tracer.code_pins else certified
+    if certified and not tracer.settled:
+        tracer.settle()  # code that assumes sizes may need views read the other way round, or attributes cut too
+        certified = certify(tracer, plan, slim)
     if certified:
         return Verification(False, math.nan, False, None, certified)
     network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
@@ -191,7 +191,7 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
             continue
         mode = f"{'train' if train else 'eval'} mode"
         drawn = _drawn(inputs, generator)
-        drawn = _distinct(at_least_two(drawn, SAMPLES)) if train else drawn
+        drawn = _distinct(_enough(drawn)) if train else drawn
         pair = _Pair(tracer, full, thin, drawn, keep, train)
         try:
             expected = pair.run_masked()
@@ -331,6 +331,17 @@ def _drawn(inputs: Any, generator: torch.Generator) -> Any:
         return x.detach().to(torch.float64)
 
     return tree_map(draw, inputs)
+
+
+def _enough(inputs: Any) -> Any:
+    """Inputs with at least ``SAMPLES`` samples, the given ones repeated."""
+    sizes = {int(t.shape[0]) for t in tensors_in(inputs) if t.dim() > 1}
+    if len(sizes) != 1:  # not every first dimension is a batch
+        return at_least_two(inputs, SAMPLES)
+    times = math.ceil(SAMPLES / max(1, min(sizes)))
+    return tree_map(
+        lambda x: x.repeat(times, *[1] * (x.dim() - 1)) if isinstance(x, torch.Tensor) and x.dim() > 1 else x, inputs
+    )
 
 
 def _distinct(inputs: Any) -> Any:

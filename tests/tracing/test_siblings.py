@@ -24,15 +24,14 @@ def test_the_same_part_in_numbered_modules_and_both_modes() -> None:
 
 
 class Written(nn.Module):
-    """A block whose code knows the width."""
+    """A block whose code is written for a width of six."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.inner, self.outer = nn.Conv3d(width, 2 * width, 1), nn.Conv3d(2 * width, width, 1)
-        self.width = width
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.outer(torch.relu(self.inner(x))).view(x.shape[0], self.width, *x.shape[2:])
+        return x + self.outer(torch.relu(self.inner(x))).view(x.shape[0], 6, *x.shape[2:])
 
 
 def trials(blocks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:

@@ -58,7 +58,7 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
 
     for name, by_dim in keeps.items():
         tensor = known.get(name)
-        if tensor is None:  # the attribute of a norm without tensors
+        if tensor is None:  # a width that a module keeps in an attribute
             continue
         if meta:
             shape = [len(by_dim.get(dim, range(size))) for dim, size in enumerate(tensor.shape)]
@@ -79,36 +79,43 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
     return copy
 
 
-ATTRIBUTES = ("num_features", "num_channels", "normalized_shape")
-"""Channel counts of norms that hold no tensor: cut as if they were one."""
-
-
 def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[int]]) -> None:
+    """Writes new widths into an attribute: of a norm that holds no tensor, or of a module whose code knows a width."""
     owner, _, attribute = name.rpartition(".")
-    modules = dict(model.named_modules())
-    if attribute not in ATTRIBUTES or owner not in modules:
+    module: Any = dict(model.named_modules()).get(owner)
+    if module is None or numbers_in(module, attribute) is None:
         raise PlanMismatchError(
             f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
         )
-    module: Any = modules[owner]
     if isinstance(module, nn.GroupNorm) and module.num_groups == module.num_channels:
         module.num_groups = len(by_dim[0])
-    if attribute == "normalized_shape":
-        shape = enumerate(module.normalized_shape)
-        module.normalized_shape = tuple(len(by_dim[dim]) if dim in by_dim else size for dim, size in shape)
-    else:
+    value = getattr(module, attribute)
+    if isinstance(value, int):
         setattr(module, attribute, len(by_dim[0]))
+    else:
+        cut = [len(by_dim[at]) if at in by_dim else number for at, number in enumerate(value)]
+        setattr(module, attribute, cut if isinstance(value, list) else tuple(cut))
+
+
+def numbers_in(module: nn.Module | None, attribute: str) -> tuple[int, ...] | None:
+    """What an attribute holds if it is a whole number or several; -1 in place of anything else among them."""
+    value = vars(module).get(attribute) if module is not None else None
+    if type(value) is int:
+        return (value,)
+    if isinstance(value, list | tuple) and any(type(number) is int for number in value):
+        return tuple(number if type(number) is int else -1 for number in value)
+    return None
 
 
 def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Full sizes of what a plan cuts: tensors, and the channel counts of norms without tensors."""
+    """Full sizes of what a plan cuts: tensors, and widths in attributes."""
     known = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
     modules = dict(model.named_modules())
     for name in names:
         owner, _, attribute = name.rpartition(".")
-        if name not in known and attribute in ATTRIBUTES and hasattr(modules.get(owner), attribute):
-            value = getattr(modules[owner], attribute)
-            known[name] = tuple(value) if isinstance(value, tuple) else (int(value),)
+        numbers = None if name in known else numbers_in(modules.get(owner), attribute)
+        if numbers is not None:
+            known[name] = numbers
     return known
 
 

@@ -129,16 +129,16 @@ class Op:
         return result
 
     def contract(self, a: Vector | None, b: Vector | None, reason: str) -> None:
-        """Unites two dimensions that are summed over together; where one is rigid or a filler, the other stays."""
+        """Unites two dimensions that are summed over together; where one is rigid, the other stays.
+
+        Where one is a filler, how many there are is the code's affair (a first state of zeros): a trial cut tells.
+        """
         if a is None or b is None:
             self.pin(a, reason)
             self.pin(b, reason)
             return
         self.space.contracted.append(a)
         self.space.unite(a, b)
-        for one, other in ((a, b), (b, a)):
-            if has_filler(one):
-                self.pin(other[(one == 0) & (other != 0)], "a constant meets weights")
 
     def emit(self, labels: dict[int, Vector | None], out: Any = None) -> None:
         """Gives the result (or one of several results) its labels."""

@@ -19,6 +19,11 @@ Part = tuple[str, str, int]
 _NUMBER = re.compile(r"\d+")
 
 
+def pattern_of(name: str) -> str:
+    """A name without its numbers."""
+    return _NUMBER.sub("#", name)
+
+
 class Siblings:
     """The parts of all operators of the runs of a network."""
 
@@ -29,7 +34,7 @@ class Siblings:
             count: Counter[tuple[str, str]] = Counter()
             for index, record in enumerate(records):
                 key = (record.where, record.name)
-                part = (_NUMBER.sub("#", record.where), record.name, count[key])
+                part = (pattern_of(record.where), record.name, count[key])
                 count[key] += 1
                 self.parts[train, index] = part
                 self.places[part].append((train, index))

@@ -139,6 +139,29 @@ def at_least_two(inputs: Any, count: int = 2) -> Any:
     return tree_map(repeat, inputs)
 
 
+def redrawn(inputs: Any, seed: int) -> Any:
+    """The same pytree with other numbers of the same spread in its floating-point tensors."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.numel() < 2:
+            return x
+        noise = torch.randn(x.shape, generator=generator).to(x)
+        return x.mean() + noise * x.std().clamp(min=1e-3)
+
+    return tree_map(draw, inputs)
+
+
+def redraw_weights(model: nn.Module, seed: int) -> None:
+    """Gives a copy other weights and biases, so that decisions by data fall otherwise; norms keep their statistics."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+                parameter.copy_(noise / max(1, parameter[0].numel() if parameter.dim() > 1 else 4) ** 0.5)
+
+
 @cache
 def _places(func: Any) -> bool:
     """True if an operator can be told on which device to put its result."""

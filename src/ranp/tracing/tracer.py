@@ -16,8 +16,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cutting import cut_copy
+from ranp.tracing.cutting import cut_copy, sizes_of
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
+from ranp.tracing.mirrors import Key, guesses, transferred, with_distinct
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
     Comparison,
@@ -33,8 +34,18 @@ from ranp.tracing.probing import (
 )
 from ranp.tracing.recording import LeafRecorder, true_flops
 from ranp.tracing.running import Births, Ledger, OpRecord, give_birth, run_labelled
-from ranp.tracing.siblings import Part, Place, Siblings
-from ranp.tracing.stage import at_least_two, copy_model, execute, holdings, tensors_in, to_meta, unwrap
+from ranp.tracing.siblings import Part, Place, Siblings, pattern_of
+from ranp.tracing.stage import (
+    at_least_two,
+    copy_model,
+    execute,
+    holdings,
+    redraw_weights,
+    redrawn,
+    tensors_in,
+    to_meta,
+    unwrap,
+)
 from ranp.tracing.trace import LeafCall, OpCall, Trace
 
 logger = logging.getLogger(__name__)
@@ -113,6 +124,10 @@ class Tracer:
         self.ops: dict[int, OpCall] = {}
         self.code_pins: dict[Place, CodePin] = {}
         self.failures: Counter[Part] = Counter()
+        self.mirrors: dict[Key, Vector] = {}
+        self.refuted: set[tuple[Part, str]] = set()
+        self.unions: list[tuple[Vector, Vector]] = []
+        self.settled = False
         self.outermost: set[tuple[bool, int]] = set()
         self.failure: tuple[bool, int, str] | None = None
 
@@ -171,24 +186,26 @@ class Tracer:
 
     def settle(self) -> Classes:
         """Probes with trial cuts; each failure pins the channels of the operator where it showed, then tries again."""
+        self.settled = True
         for round_ in range(ROUNDS):
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            keep = random_keep(classes, self.births, seed=round_ % 2)
-            failure = self.probe(classes, keep)
-            if failure is None:
-                narrow = narrowed(keep, classes, self.births)
-                failure = None if narrow is None else self.probe(classes, narrow)
-            if failure is None:
+            wide = random_keep(classes, self.births, seed=round_ % 2)
+            for keep in (wide, narrowed(wide, classes, self.births)):
+                failure = None if keep is None else self.probe(classes, keep)
+                if failure is not None:
+                    self.learn(classes, keep, *failure)
+                    break
+            else:
                 return classes
-            self.learn(classes, *failure)
         self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "")
         return self.space.resolve()
 
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
+        self.attributes.update(self.mirrors)
         self.births, copy, before = {}, None, None
         for train in (False, True):
             run = self.runs[train] = Run()
@@ -211,6 +228,8 @@ class Tracer:
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", quiet=True)
+        for one, other in self.unions:
+            self.space.unite(one, other)
         self._keep_what_decides()
         for (train, index), pin in self.code_pins.items():
             records = self.runs[train].ledger.records
@@ -224,14 +243,19 @@ class Tracer:
     def _draw_again(self, run: Run, train: bool) -> None:
         """Runs a network that draws its path at random along other paths too, into the same notebook."""
         same, base = 0, [(record.name, record.where) for record in run.ledger.records]
+        # A network that needs data and leaves layers alone may choose them by data: let it see other data.
+        by_data = not self.meta and not {name for name, _ in self.births} <= run.ledger.touched
         for seed in range(1, DRAWS + 1):
-            if not run.ledger.drew or same == 2:
+            if not (run.ledger.drew or by_data) or same == 3:
                 return
             ledger = Ledger()
             copy = copy_model(self.model, meta=self.meta)
+            if by_data:
+                redraw_weights(copy, seed)
             give_birth(copy, self.space, self.births)
+            options: dict[str, Any] = {"full": True, "again": True, "seed": seed, "by_data": by_data}
             try:
-                self._run(copy, self.space, ledger, self.births, train, full=True, again=True, seed=seed)
+                self._run(copy, self.space, ledger, self.births, train, **options)
             except Exception as error:
                 logger.info("a path drawn at random does not run: %s", _brief(error))
             same = same + 1 if [(record.name, record.where) for record in ledger.records] == base else 0
@@ -258,9 +282,12 @@ class Tracer:
         *,
         full: bool,
         again: bool = False,
+        by_data: bool = False,
         **more: Any,
     ) -> Any:
         inputs = to_meta(self.example) if self.meta else self.example
+        if by_data:
+            inputs = redrawn(inputs, more["seed"])
         if train:
             inputs = at_least_two(inputs)
         outermost = frozenset(index for mode, index in self.outermost if mode is train)
@@ -370,12 +397,15 @@ class Tracer:
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
         if self.failure is not None:
-            self.learn(self.space.resolve(), *self.failure)
+            self.learn(self.space.resolve(), None, *self.failure)
             self.failure = None
         return self.assembled(self.settle())
 
-    def learn(self, classes: Classes, train: bool, index: int, reason: str) -> None:
-        """Turns a failed trial into knowledge: a view that splits the other way, or channels that must stay."""
+    def learn(self, classes: Classes, keep: Mask | None, train: bool, index: int, reason: str) -> None:
+        """Turns a failed trial into knowledge: a view that splits the other way, or channels that must stay.
+
+        Or an attribute that knows the width; for that, ``keep`` is the trial cut, to try again with.
+        """
         ledger = self.runs[train].ledger
         siblings = Siblings({mode: run.ledger.records for mode, run in self.runs.items() if not run.failed})
         near = [i for i in sorted(ledger.splits, reverse=True) if index - 3 <= i <= index]
@@ -392,6 +422,8 @@ class Tracer:
 
         where = labels_at(ledger.records, index, loose)
         for at, vectors in where.items():
+            if keep is not None and self._find_mirror(classes, keep, (train, index), at, vectors, siblings):
+                return
             logger.debug("round failed at %d: %s", at, reason)
             constants = any(map(loose, meeting_constants(ledger.records[at])))
             pin = self.code_pins[train, at] = CodePin(reason, constants)
@@ -406,6 +438,50 @@ class Tracer:
                 self._pin_at(record, [vector for _, _, vector in record.inputs], pin)
         if not where:
             self.space.pin(np.arange(2, self.space.size), reason, "")
+
+    def _find_mirror(
+        self, classes: Classes, keep: Mask, failed: Place, at: int, vectors: list[Vector], siblings: Siblings
+    ) -> bool:
+        """Looks for an attribute that holds the width of these channels: with it cut too, the trial comes further."""
+        train, _ = failed
+        records = self.runs[train].ledger.records
+        part = siblings.parts[train, at]
+        candidates = [*vectors, *meeting_constants(records[at])]
+        for key, vector in guesses(self.model, records[at], with_distinct(candidates, classes.roots)):
+            guess = (part, pattern_of(str(key)))
+            if guess in self.refuted:
+                continue
+            self.refuted.add(guess)  # whether it helps or not: never twice at one place, nor at its siblings
+            known = self.attributes.get(key)
+            if known is not None:  # one number for two sets of channels: they must keep equally many
+                if len(known) != len(vector) or np.array_equal(classes.roots[known], classes.roots[vector]):
+                    continue
+                self.unions.append((known, vector))
+                self.space.unite(known, vector)
+                return True
+            self.attributes[key] = vector
+            failure = self.probe(classes, keep)
+            if failure is None or (failure[0], failure[1]) > failed:
+                logger.debug("%s holds the width", key)
+                self.mirrors[key] = vector
+                self._mirror_alike(key, train, at, vector, siblings)
+                return True
+            del self.attributes[key]
+        return False
+
+    def _mirror_alike(self, key: Key, train: bool, at: int, vector: Vector, siblings: Siblings) -> None:
+        """Takes the same attribute of modules that play the same part for a width too; the next trial tells."""
+        records = self.runs[train].ledger.records
+        number, dim = next(((i, d) for i, d, v in records[at].inputs if np.array_equal(v, vector)), (-1, -1))
+        for mode, other in siblings.of((train, at)):
+            record = self.runs[mode].ledger.records[other]
+            alike = transferred(key, records[at], record)
+            theirs = next((v for i, d, v in record.inputs if (i, d) == (number, dim)), None)
+            if alike is None or theirs is None or alike in self.attributes:
+                continue
+            numbers = sizes_of(self.model, [alike[0]]).get(alike[0], ())
+            if key[1] < len(numbers) and numbers[key[1]] == len(theirs):
+                self.mirrors[alike] = self.attributes[alike] = theirs
 
 
 def bare_norm(module: nn.Module) -> bool:

@@ -1,0 +1,73 @@
+"""Widths that a module keeps in an attribute: ``x.view(b, self.width, -1)``, ``if x.shape[1] != self.width: raise``.
+
+Code that dies in a trial cut may only need to be told the new width. Which attribute that is can be guessed, since a
+guess is tried at once: a whole number that equals the number of channels, in the module that ran or one around it, is
+cut like a tensor, and if the trial then comes further, it was the one. What is wrong in any other way is still found by
+the comparison of channels, of numbers, and of outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch import nn
+
+from ranp.tracing.cutting import numbers_in
+from ranp.tracing.labels import Vector
+from ranp.tracing.running import OpRecord
+
+Key = tuple[str, int]
+"""``module.attribute``, and which of its numbers if it holds several."""
+
+CANDIDATES = 12
+"""Guesses at one failure; code seldom knows a width by more names."""
+
+
+def width_attributes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Whole numbers that a module holds, alone or in a list or tuple; torch's own layers mirror their tensors."""
+    if type(module).__module__.startswith("torch.nn.modules."):
+        return {}
+    found = {name: numbers_in(module, name) for name in vars(module) if not name.startswith("_")}
+    return {name: numbers for name, numbers in found.items() if numbers is not None}
+
+
+def with_distinct(vectors: Sequence[Vector], roots: Vector) -> list[Vector]:
+    """The vectors, and for those in which channels stand for several indices each, one index of every channel."""
+    found = list(vectors)
+    for vector in vectors:
+        firsts = np.sort(np.unique(roots[vector], return_index=True)[1])
+        if len(firsts) < len(vector):
+            found.append(vector[firsts])
+    return found
+
+
+def owners_of(where: str) -> Iterator[str]:
+    """A module and those around it, innermost first."""
+    yield where
+    while where:
+        where = where.rpartition(".")[0]
+        yield where
+
+
+def guesses(model: nn.Module, record: OpRecord, vectors: list[Vector]) -> list[tuple[Key, Vector]]:
+    """Attributes that may hold the number of the channels that an operator reads, the likeliest first."""
+    found: list[tuple[Key, Vector]] = []
+    modules = dict(model.named_modules())
+    for owner in owners_of(record.where):
+        for attribute, numbers in width_attributes(modules[owner]).items():
+            for at, number in enumerate(numbers):
+                vector = next((vector for vector in vectors if len(vector) == number > 1), None)
+                if vector is not None:
+                    found.append(((f"{owner}.{attribute}".lstrip("."), at), vector))
+    return found[:CANDIDATES]
+
+
+def transferred(key: Key, place: OpRecord, other: OpRecord) -> Key | None:
+    """The same attribute of the module that plays the same part around another operator."""
+    owner, _, attribute = key[0].rpartition(".")
+    depth = place.where.count(".") - owner.count(".") if owner else None
+    if depth is None:
+        return None
+    parts = other.where.split(".")
+    return f"{'.'.join(parts[: len(parts) - depth])}.{attribute}", key[1]
