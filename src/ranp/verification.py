@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ TOLERANCE = 1e-9
 """Largest difference of the outputs, relative to the largest output, that float64 rounding explains."""
 SAMPLES = 4
 """Batch of the numeric check in train mode: statistics over two values would scale rounding up too much."""
+ROUNDING = 1e-4
+"""Differences up to here may be rounding that a hundred norms in train mode scaled up; beyond it they never are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,22 +193,29 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
             continue
         mode = f"{'train' if train else 'eval'} mode"
         drawn = _drawn(inputs, generator)
-        drawn = _distinct(_enough(drawn)) if train else drawn
-        pair = _Pair(tracer, full, thin, drawn, keep, train)
-        try:
-            expected = pair.run_masked()
-        except Exception as problem:  # code that cannot run in float64
-            logger.info("numeric check left out: %s", problem)
-            return Verification(True, math.nan, True, None, f"numeric check left out: not in float64 ({problem})"[:300])
-        try:
-            error = _difference(expected, pair.run_slim())
-        except Exception as problem:
-            text = f"the slim network does not run in {mode} where the masked one does ({problem})"[:300]
-            return Verification(False, math.nan, True, False, text)
-        if not error <= TOLERANCE:
+        for samples in (SAMPLES, 4 * SAMPLES) if train else (0,):
+            pair = _Pair(tracer, full, thin, _distinct(_enough(drawn, samples)) if train else drawn, keep, train)
+            try:
+                expected = pair.run_masked()
+            except Exception as problem:  # code that cannot run in float64
+                logger.info("numeric check left out: %s", problem)
+                text = f"numeric check left out: not in float64 ({problem})"[:300]
+                return Verification(True, math.nan, True, None, text)
+            try:
+                error = _difference(expected, pair.run_slim())
+            except Exception as problem:
+                text = f"the slim network does not run in {mode} where the masked one does ({problem})"[:300]
+                return Verification(False, math.nan, True, False, text)
+            if error <= TOLERANCE or error > ROUNDING:
+                break  # otherwise statistics over too few values may have scaled rounding up: take more
+        worst = max(worst, error)
+        if error <= TOLERANCE:
+            continue
+        noise = _difference(expected, pair.shaken().run_masked()) if train and error <= ROUNDING else 0.0
+        if error > 100 * noise:
             tracer.failure = pair.departure()
             return Verification(False, error, True, False, f"slim and masked outputs differ by {error:.2e} in {mode}")
-        worst = max(worst, error)
+        note = f"{mode} scales rounding of the input up to {noise:.1e}, and so the difference to {error:.1e}"
     return Verification(True, worst, True, True, note)
 
 
@@ -249,6 +258,17 @@ class _Pair:
         """Runs the slim network."""
         with untouched_rng(), torch.no_grad(), Derandomised(before):
             return call(copy_model(self.thin, meta=False).train(self.train), self.inputs)
+
+    def shaken(self) -> _Pair:
+        """The same with inputs that are off by a rounding error."""
+
+        def shake(x: Any) -> Any:
+            if not isinstance(x, torch.Tensor) or not is_floating(x):
+                return x
+            noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(2), dtype=x.dtype).to(x.device)
+            return x * (1 + 1e-15 * noise)
+
+        return replace(self, inputs=tree_map(shake, self.inputs))
 
     def departure(self) -> tuple[bool, int, str] | None:
         """The first operator that reads other values in the slim network than in the masked one.
@@ -333,12 +353,12 @@ def _drawn(inputs: Any, generator: torch.Generator) -> Any:
     return tree_map(draw, inputs)
 
 
-def _enough(inputs: Any) -> Any:
-    """Inputs with at least ``SAMPLES`` samples, the given ones repeated."""
+def _enough(inputs: Any, samples: int) -> Any:
+    """Inputs with at least so many samples, the given ones repeated."""
     sizes = {int(t.shape[0]) for t in tensors_in(inputs) if t.dim() > 1}
     if len(sizes) != 1:  # not every first dimension is a batch
-        return at_least_two(inputs, SAMPLES)
-    times = math.ceil(SAMPLES / max(1, min(sizes)))
+        return at_least_two(inputs, samples)
+    times = math.ceil(samples / max(1, min(sizes)))
     return tree_map(
         lambda x: x.repeat(times, *[1] * (x.dim() - 1)) if isinstance(x, torch.Tensor) and x.dim() > 1 else x, inputs
     )
