@@ -10,10 +10,11 @@ from topologies_layers import LAYERS
 from topologies_operators import OPERATORS
 from topologies_outputs import OUTPUTS
 from topologies_patterns import PATTERNS
+from topologies_rules import RULES
 from topologies_shapes import SHAPES
 from topology import Topology
 
-COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, CODE, OUTPUTS)
+COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS)
 TOPOLOGIES: dict[str, Topology] = {name: topology for some in COLLECTIONS for name, topology in some.items()}
 
 assert len(TOPOLOGIES) == sum(map(len, COLLECTIONS)), "two topologies share a name"

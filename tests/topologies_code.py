@@ -123,7 +123,7 @@ def weights_in_lists_and_dicts() -> nn.Module:
     return between(body, ws=ws, named=nn.ParameterDict({"last": nn.Parameter(tensor(8, 8, 1, 1, 1, seed=2))}))
 
 
-@CODE.add(lambda: torch.tensor([[1, 2, 3], [4, 5, 6]]), prunable="wide", kept="out", unknown=None)
+@CODE.add(lambda: torch.tensor([[1, 2, 3], [4, 5, 6]]), prunable="wide thin", kept="out", consumers={"table.weight": 1})
 def tied_embedding() -> nn.Module:
     def body(m: Net, index: Tensor) -> Tensor:
         x = m.table(index)

@@ -144,7 +144,7 @@ def halves_changed_in_place() -> nn.Module:
     return between(body)
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="head", unknown=None)
+@OPERATORS.add(volume(), prunable="a stem b", kept="head")
 def fourier_over_space() -> nn.Module:
     def body(_: Net, x: Tensor) -> Tensor:
         spectrum = torch.fft.rfftn(x, dim=(2, 3, 4))
@@ -153,22 +153,22 @@ def fourier_over_space() -> nn.Module:
     return between(body)
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="stem head", unknown=None)
+@OPERATORS.add(volume(), prunable="a b", kept="stem head")
 def fourier_over_channels() -> nn.Module:
     return between(lambda _, x: torch.fft.fft(x, dim=1).real)
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="head", unknown=None)
+@OPERATORS.add(volume(), prunable="a stem b", kept="head")
 def windows_over_space() -> nn.Module:
     return between(lambda _, x: x.unfold(2, 2, 2).mean(-1))
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="stem head", unknown=None)
+@OPERATORS.add(volume(), prunable="a b", kept="stem head")
 def windows_over_channels() -> nn.Module:
     return between(lambda _, x: x.unfold(1, 2, 2).mean(-1), out=4)
 
 
-@OPERATORS.add(image(), prunable="a b", kept="head", unknown=None)
+@OPERATORS.add(image(), prunable="a stem b", kept="head")
 def columns_and_back() -> nn.Module:
     return between(lambda _, x: F.fold(F.unfold(x, 2, stride=2), x.shape[2:], 2, stride=2), dims=2)
 
@@ -193,7 +193,7 @@ def covariance_gate() -> nn.Module:
     return between(body, judge=nn.Linear(8, 8))
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="head", unknown=None, masked=False)
+@OPERATORS.add(volume(), prunable="a stem b", kept="head", masked=False)
 def bilinear_layer() -> nn.Module:
     def body(m: Net, x: Tensor) -> Tensor:
         return x * spatial(m.pair(x.mean((2, 3, 4)), x.amax((2, 3, 4))))
@@ -244,7 +244,7 @@ def transformer_encoder_layer() -> nn.Module:
     return between(body, layer=nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True))
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="stem head", unknown=None, masked=False)
+@OPERATORS.add(volume(), prunable="a b", kept="stem head", masked=False)
 def long_short_term_memory() -> nn.Module:
     def body(m: Net, x: Tensor) -> Tensor:
         return m.lstm(x.flatten(2).transpose(1, 2))[0].transpose(1, 2).reshape(x.shape)

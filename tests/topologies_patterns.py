@@ -230,7 +230,7 @@ def addition_of_crossed_concatenations() -> nn.Module:
 
 @PATTERNS.add(volume(), prunable="a stem b wide", kept="head")
 def zero_padded_with_a_written_width() -> nn.Module:
-    """Shortcut A with strides and as many zeros as the constructor knew: what meets the zeros stays, the rest may go."""
+    """Shortcut A with strides and as many zeros as the constructor knew: what meets them stays, the rest may go."""
 
     def body(m: Net, x: Tensor) -> Tensor:
         y = m.wide(x)

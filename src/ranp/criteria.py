@@ -99,7 +99,7 @@ def _product(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _magnitude_of_product(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    return _product(weight, gradient).abs_()
+    return _product(weight, gradient).abs()
 
 
 def _magnitude(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.tracing.operation import Op, flat_tensors, labels_of
+from ranp.tracing.rules.contraction import CONVOLUTIONS
+from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE, unreduced
 from ranp.tracing.rules.movement import wrap
 from ranp.tracing.rules.reduction import EXTREMES, PLAIN, reduced_dims
 
@@ -23,9 +26,10 @@ Mask = npt.NDArray[np.bool_]
 
 _PRODUCTS = {
     "mm": "self", "bmm": "self", "addmm": "mat1", "baddbmm": "batch1", "addbmm": "batch1", "mv": "self",
-    "addmv": "mat", "dot": "self", "vdot": "self", "matmul": "self", "linear": "input",
+    "addmv": "mat", "dot": "self", "vdot": "self", "matmul": "self", "linear": "input", "_addmm_activation": "mat1",
 }  # fmt: skip
 _LOSSY = (torch.float32, torch.float16, torch.bfloat16)
+_BATCH_NORMS = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm")
 _SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
 _REDUCTIONS = (*PLAIN, *EXTREMES)
 
@@ -35,6 +39,8 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     name = func._schema.name.split("::")[-1]
     if kwargs.get("dtype") in _LOSSY:
         kwargs = {**kwargs, "dtype": torch.float64}
+    elif kwargs.get("dtype") is torch.complex64:
+        kwargs = {**kwargs, "dtype": torch.complex128}
     if name == "native_dropout":
         return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
     if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -68,8 +74,9 @@ class MaskedRun:
         """Runs one operator on its masked or taken inputs, by its name."""
         name = func._schema.name.split("::")[-1]
         op = Op(func, args, kwargs, None, None, "", 0)  # type: ignore[arg-type]
-        if name == "convolution":
-            return self._with(func, op, "input", self._silenced(op["input"], [1]))
+        if name in CONVOLUTIONS:
+            image = "input" if op["input"] is not None else "self"
+            return self._with(func, op, image, self._silenced(op[image], [1]))
         if name in _PRODUCTS:
             x = op[_PRODUCTS[name]]
             return self._with(func, op, _PRODUCTS[name], self._silenced(x, [x.dim() - 1]))
@@ -78,12 +85,23 @@ class MaskedRun:
             return self._with(func, op, "v", self._silenced(v, [d for d in range(v.dim()) if d != (op["dim"] or 0)]))
         if name == "native_group_norm":
             return self._group_norm(func, op)
-        if name == "native_layer_norm":
+        if name in ("native_layer_norm", "_fused_rms_norm"):
             return self._layer_norm(func, op)
+        if name in _BATCH_NORMS:
+            return self._batch_norm(func, op)
         if name in _SOFTMAX:
             return self._softmax(func, op)
         if name.startswith("_scaled_dot_product"):
             return self._attention(func, op)
+        if name == "_trilinear":
+            return self._trilinear(func, op)
+        if name in ELEMENTWISE and not unreduced(op):
+            return self._loss(func, op)
+        if name in DISTANCES:
+            last = (op["x1"].dim() - 1, op["x2"].dim() - 1)
+            return self._call(func, op, self._aligned(op, {"x1": last[0], "x2": last[1]}))
+        if name == "_pdist_forward":
+            return self._with(func, op, "self", self._taken(op["self"], [1]))
         if name in _REDUCTIONS and (op["self"] if op["self"] is not None else op["input"]) is not None:
             return self._reduction(func, op)
         return derandomised(func, args, kwargs)
@@ -156,6 +174,15 @@ class MaskedRun:
         out = self._call(func, op, changes)
         return (self._put_back(out[0], x, [1]), *out[1:])
 
+    def _batch_norm(self, func: Any, op: Op) -> Any:
+        """Statistics are taken over all but channels: where channels lie there too, over those that stay."""
+        x = op["input"]
+        dims = [d for d in range(x.dim()) if d != 1 and self._stays(x, d) is not None]
+        if not dims:
+            return self._call(func, op, {})
+        out = self._call(func, op, {"input": self._taken(x, dims).contiguous()})
+        return (self._put_back(out[0], x, dims), *out[1:])
+
     def _layer_norm(self, func: Any, op: Op) -> Any:
         x, first = op["input"], op["input"].dim() - len(op["normalized_shape"])
         dims = [d for d in range(first, x.dim()) if self._stays(x, d) is not None]
@@ -185,10 +212,53 @@ class MaskedRun:
         if changes["query"] is query and self._stays(value, last) is None:
             return self._call(func, op, {})
         changes["value"] = self._taken(value, [last])
-        out = self._call(func, op, changes)
+        if changes["query"].shape[-1] == changes["value"].shape[-1]:
+            out = self._call(func, op, changes)
+        else:  # fused kernels refuse values that are as wide as the queries no more
+            mask, causal, scale = op["attn_mask"], bool(op["is_causal"]), op["scale"]
+            first = F.scaled_dot_product_attention(
+                changes["query"],
+                changes["key"],
+                changes["value"],
+                mask,
+                is_causal=causal,
+                scale=scale,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
+            rest = self._call(func, op, {})  # for what a kernel returns beside its result
+            out = first if isinstance(rest, torch.Tensor) else (first, *rest[1:])
         first = out if isinstance(out, torch.Tensor) else out[0]
         wide = self._put_back(first, value, [last])
         return wide if isinstance(out, torch.Tensor) else (wide, *out[1:])
+
+    def _trilinear(self, func: Any, op: Op) -> Any:
+        rank = op["i1"].dim() + len(op["expand1"])
+        changes = {}
+        for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+            own = [d for d in range(rank) if d not in op[expanded]]
+            changes[name] = self._silenced(op[name], [i for i, d in enumerate(own) if d in op["sumdim"]])
+        return self._call(func, op, changes)
+
+    def _loss(self, func: Any, op: Op) -> Any:
+        """A loss over all elements is one over those that stay."""
+        names = [name for name, value in op.arguments.items() if isinstance(value, torch.Tensor)]
+        changes: dict[str, Any] = {name: op[name] for name in names}
+        for back in range(1, max(op[name].dim() for name in names) + 1):
+            dims = {name: op[name].dim() - back for name in names if op[name].dim() >= back}
+            changes = self._aligned(op, dims, changes)
+        return self._call(func, op, changes)
+
+    def _aligned(self, op: Op, dims: dict[str, int], now: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Arguments that line up along one dimension each, at the indices where all of them stay."""
+        changes = {name: op[name] for name in dims} if now is None else dict(now)
+        size = max(op[name].shape[dim] for name, dim in dims.items())
+        wide = [name for name, dim in dims.items() if op[name].shape[dim] == size]
+        masks = [stays for name in wide if (stays := self._stays(op[name], dims[name])) is not None]
+        if masks:
+            index = torch.from_numpy(np.flatnonzero(np.logical_and.reduce(masks)))
+            for name in wide:
+                changes[name] = changes[name].index_select(dims[name], index.to(op[name].device))
+        return changes
 
     def _reduction(self, func: Any, op: Op) -> Any:
         name = "self" if op["self"] is not None else "input"

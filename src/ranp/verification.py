@@ -34,12 +34,14 @@ from ranp.tracing.stage import (
     at_least_two,
     call,
     copy_model,
+    in_double,
     is_floating,
     named_tensors,
     tensors_in,
     to_meta,
     untouched_rng,
     unwrap,
+    written_out,
 )
 from ranp.tracing.tracer import Tracer
 
@@ -186,7 +188,7 @@ def _numeric(tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None) 
     full = _randomised(tracer.model, generator)
     keeps = keeps_of(tracer.births, keep)
     thin = copy_model(slim, meta=False)
-    thin = (thin.to_empty(device="cpu") if _on_meta(thin) else thin).to(torch.float64)
+    thin = in_double(thin.to_empty(device="cpu") if _on_meta(thin) else thin)
     _load(thin, full, keeps)
     for train, run in tracer.runs.items():
         if run.failed:
@@ -256,7 +258,7 @@ class _Pair:
 
     def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
         """Runs the slim network."""
-        with untouched_rng(), torch.no_grad(), Derandomised(before):
+        with untouched_rng(), written_out(), torch.no_grad(), Derandomised(before):
             return call(copy_model(self.thin, meta=False).train(self.train), self.inputs)
 
     def shaken(self) -> _Pair:
@@ -314,12 +316,12 @@ def _randomised(model: nn.Module, generator: torch.Generator) -> nn.Module:
     """A float64 copy in which no two channels look alike: one-dimensional tensors and constants are drawn at random."""
     copy = copy_model(model, meta=False)
     fresh = _on_meta(copy)
-    copy = (copy.to_empty(device="cpu") if fresh else copy).to(torch.float64)
+    copy = in_double(copy.to_empty(device="cpu") if fresh else copy)
     with torch.no_grad():
         for name, tensor in named_tensors(copy):
             if not is_floating(tensor):
                 continue
-            noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
+            noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype).to(tensor.device)
             if name.endswith("running_var") or (tensor.dim() == 1 and name.endswith("weight")):
                 tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device))
             elif tensor.dim() <= 1:
@@ -358,10 +360,15 @@ def _enough(inputs: Any, samples: int) -> Any:
     sizes = {int(t.shape[0]) for t in tensors_in(inputs) if t.dim() > 1}
     if len(sizes) != 1:  # not every first dimension is a batch
         return at_least_two(inputs, samples)
-    times = math.ceil(samples / max(1, min(sizes)))
-    return tree_map(
-        lambda x: x.repeat(times, *[1] * (x.dim() - 1)) if isinstance(x, torch.Tensor) and x.dim() > 1 else x, inputs
-    )
+    batch = sizes.pop()
+    times = math.ceil(samples / max(1, batch))
+
+    def repeat(x: Any) -> Any:  # vectors too: labels, lengths, time steps
+        if not isinstance(x, torch.Tensor) or x.dim() < 1 or x.shape[0] != batch:
+            return x
+        return x.repeat(times, *[1] * (x.dim() - 1))
+
+    return tree_map(repeat, inputs)
 
 
 def _distinct(inputs: Any) -> Any:

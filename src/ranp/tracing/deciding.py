@@ -13,11 +13,12 @@ import torch
 from ranp.tracing.labels import Vector
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.rules.contraction import CONVOLUTIONS, PRODUCTS
+from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE
 from ranp.tracing.rules.reduction import EXTREMES, PLAIN, POSITIONS
 
 REDUCED = "_ranp_reduced"
 _SUMS_WITH_WEIGHTS = frozenset((*CONVOLUTIONS, *PRODUCTS))
-_REDUCTIONS = frozenset((*PLAIN, *EXTREMES, *POSITIONS))
+_REDUCTIONS = frozenset((*PLAIN, *EXTREMES, *POSITIONS, *ELEMENTWISE, *DISTANCES))
 
 TO_PYTHON = frozenset("_local_scalar_dense item is_nonzero equal allclose nonzero".split())
 """Operators whose result the code sees as a number, a truth value or a shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +28,7 @@ from ranp.tracing.stage import (
     seed_everything,
     tensors_in,
     untouched_rng,
+    written_out,
 )
 
 NAME = "_ranp_name"
@@ -132,7 +134,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
         self.outermost, self.before, self.run, self.after = outermost, before, run, after
         self.depthwise, self.decisions = depthwise, decisions
-        self.unread: dict[int, list[torch.Tensor]] = {}
+        self.unread: dict[int, list[weakref.ref[torch.Tensor]]] = {}
+        self.held: list[torch.Tensor] = []
         starts = sorted((int(labels[0]), key) for key, labels in births.items())
         self.starts = np.array([start for start, _ in starts], np.int64)
         self.keys = [key for _, key in starts]
@@ -200,8 +203,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _consume(self, ins: list[torch.Tensor], where: str, name: str) -> None:
         for tensor in ins:
-            for sibling in self.unread.pop(id(tensor), ()):
-                self.unread.pop(id(sibling), None)
+            self.read(tensor)
             for vector in taint_of(tensor):
                 self.space.pin(vector, "channels are told by their number", where, op=name)
             layer = getattr(tensor, PRODUCER, None)
@@ -211,18 +213,38 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if parameter is not None:
                 self.ledger.touched.add(parameter)
 
+    def read(self, tensor: torch.Tensor) -> None:
+        """Notes that something reads a tensor."""
+        for reference in self.unread.pop(id(tensor), ()):
+            sibling = reference()
+            if sibling is not None:
+                self.unread.pop(id(sibling), None)
+
+    def never_read(self) -> list[torch.Tensor]:
+        """Results that nothing has read and that still live."""
+        found = [reference() for references in self.unread.values() for reference in references]
+        return [tensor for tensor in found if tensor is not None]
+
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
 
-        A view that was written to is read through its base.
+        A view that was written to is read through its base. Without data there is nothing to see in a view, so one
+        that dies unread (torch makes and drops some itself) is forgotten; anything else is held until the end.
         """
         if op.in_place and op["self"] is not None and op["self"]._is_view():
             return
         if self.run is execute and op.name in ("detach", "alias"):
             return  # ``x.data.size()``: without data, nothing but sizes can be read from it unseen
         results = [t for t in flat_tensors(op.out) if labels_of(t) and is_floating(t) and _labelled(t)]
+        references = [weakref.ref(tensor) for tensor in results]
         for tensor in results:
-            self.unread[id(tensor)] = results
+            self.unread[id(tensor)] = references
+        view = self.run is execute and not op.in_place and op.func._schema.returns[0].alias_info is not None
+        for tensor in results:
+            if view:
+                weakref.finalize(tensor, self.unread.pop, id(tensor), None)
+            else:
+                self.held.append(tensor)
 
     def _unknown(self, op: Op, func: Any) -> None:
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
@@ -295,7 +317,7 @@ def run_labelled(
     numbers are those of the global generators as they stand, or of ``seed``.
     """
     model.train(train)
-    with untouched_rng(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
+    with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
         if seed is not None:
             seed_everything(seed)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
@@ -305,13 +327,12 @@ def run_labelled(
         python, numbers = drawn_so_far(), any(record.name in TO_PYTHON for record in ledger.records)
         ledger.drew = python[:2] != before[:2] or (numbers and not torch.equal(python[2], before[2]))
     for tensor in tensors_in(outputs):
-        for sibling in mode.unread.pop(id(tensor), ()):
-            mode.unread.pop(id(sibling), None)
+        mode.read(tensor)
         for vector in labels_of(tensor).values():
             space.pin(vector[vector != FILLER], "makes the network's output", "output")
         for vector in taint_of(tensor):
             space.pin(vector, "channels are told by their number", "output")
-    for tensor in [t for siblings in mode.unread.values() for t in siblings]:
+    for tensor in mode.never_read():
         for vector in labels_of(tensor).values():
             space.pin(vector[vector != FILLER], "made but never read by an operator that was seen", "")
     return outputs

@@ -221,6 +221,32 @@ def untouched_rng() -> Iterator[None]:
         np.random.set_state(legacy)  # noqa: NPY002
 
 
+@contextmanager
+def written_out() -> Iterator[None]:
+    """Lets torch's transformer layers run their ordinary operators, not the one fused operator of evaluation.
+
+    Whether they take it depends on hooks, so the same network would run in two ways.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def in_double(model: nn.Module) -> nn.Module:
+    """The same module in float64, complex tensors in complex128."""
+
+    def convert(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_complex():
+            return tensor.to(torch.complex128)
+        return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
+
+    model._apply(convert)  # type: ignore[no-untyped-call]
+    return model
+
+
 def seed_everything(seed: int) -> None:
     """Sets the global generators, inside ``untouched_rng``."""
     random.seed(seed)

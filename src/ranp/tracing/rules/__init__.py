@@ -6,18 +6,34 @@ ignored on purpose is listed in ``IGNORED``.
 
 from __future__ import annotations
 
-from ranp.tracing.rules import contraction, factory, movement, normalisation, pointwise, reduction, spatial
+from ranp.tracing.rules import (
+    addressing,
+    contraction,
+    factory,
+    losses,
+    movement,
+    normalisation,
+    pointwise,
+    reduction,
+    refusals,
+    spatial,
+    spectral,
+)
 from ranp.tracing.rules.table import IGNORED, Rule, find
 
 __all__ = [
     "IGNORED",
     "Rule",
+    "addressing",
     "contraction",
     "factory",
     "find",
+    "losses",
     "movement",
     "normalisation",
     "pointwise",
     "reduction",
+    "refusals",
     "spatial",
+    "spectral",
 ]

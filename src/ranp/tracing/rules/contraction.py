@@ -150,15 +150,81 @@ def attention(op: Op) -> None:
         op.pin_tensor(tensor, "tokens of an attention", [last - 1])
     out = op.out if isinstance(op.out, torch.Tensor) else op.out[0]
     labels: dict[int, Vector | None] = {last: labels_of(value).get(last)}
+    bias = next((op[name] for name in ("attn_mask", "attn_bias") if isinstance(op[name], torch.Tensor)), None)
+    parts = [query, key, value]
+    if bias is not None:  # lines up from the right, with tokens in its last two dimensions
+        op.pin_tensor(bias, "tokens of an attention", [bias.dim() - 2, bias.dim() - 1])
     for dim in range(last - 1):
-        if out.shape[dim] != 1:
-            labels[dim] = op.merge([labels_of(t).get(dim) for t in (query, key, value)], "attention of fixed size")
+        if out.shape[dim] == 1:
+            continue
+        if len({t.shape[dim] for t in parts}) > 1:  # several queries share a key
+            for tensor in parts:
+                op.pin_tensor(tensor, "heads are shared by a fixed count", [dim])
+            op.pin(_lined_up(bias, dim, out), "heads are shared by a fixed count")
+            continue
+        mine = [labels_of(t).get(dim) for t in parts]
+        if bias is not None and (at := dim - out.dim() + bias.dim()) >= 0 and bias.shape[at] != 1:
+            mine.append(labels_of(bias).get(at))
+        labels[dim] = op.merge(mine, "attention of fixed size")
     op.emit(labels, out)
+
+
+def _lined_up(tensor: torch.Tensor | None, dim: int, out: torch.Tensor) -> Vector | None:
+    """Labels of a tensor that is laid over the result from the right, along one of the result's dimensions."""
+    return None if tensor is None else labels_of(tensor).get(dim - out.dim() + tensor.dim())
+
+
+@rule("_trilinear")
+def trilinear(op: Op) -> None:
+    """A sum of products of three (a bilinear layer): each summed dimension is one that two of them share."""
+    summed, rank = set(op["sumdim"]), op["i1"].dim() + len(op["expand1"])
+    tables: list[dict[int, Vector | None]] = []
+    for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        tensor = op[name]
+        own = [d for d in range(rank) if d not in op[expanded]]
+        tables.append({d: labels_of(tensor).get(i) for i, d in enumerate(own) if tensor.shape[i] != 1})
+    result: dict[int, Vector | None] = {}
+    for dim in range(rank):
+        vectors = [table[dim] for table in tables if dim in table]
+        if dim not in summed:
+            result[dim] = op.merge(vectors, FIXED) if vectors else None
+        elif len(vectors) == 2:
+            op.contract(vectors[0], vectors[1], FIXED)
+        else:
+            for vector in vectors:
+                op.pin(vector, FIXED)
+    kept = [d for d in range(rank) if d not in summed]
+    op.emit({new: result[old] for new, old in enumerate(kept)})
+
+
+@rule("addr")
+def outer(op: Op) -> None:
+    """Every element of one vector times every one of another, and an addend."""
+    labels: dict[int, Vector | None] = {0: labels_of(op["vec1"]).get(0), 1: labels_of(op["vec2"]).get(0)}
+    shape = tuple(op.out.shape)
+    if op.in_place:
+        op.write(op["self"], {d: v for d, v in labels.items() if shape[d] != 1})
+        return
+    for dim, vector in broadcast(op, [op["self"]], shape, "an addend of fixed size").items():
+        labels[dim] = op.merge([labels[dim], vector], "an addend of fixed size")
+    op.emit(labels)
+
+
+@rule("affine_grid_generator", "cudnn_affine_grid_generator")
+def affine_grid(op: Op) -> None:
+    """Coordinates of a resampling from matrices: one grid for each sample."""
+    theta = op["theta"]
+    op.pin_tensor(theta, "coordinates of a resampling", [1, 2])
+    op.emit({0: labels_of(theta).get(0)})
 
 
 @rule("grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler", "grid_sampler")
 def grid_sample(op: Op) -> None:
     """Resamples space by a computed grid; channels pass."""
-    op.pin_tensor(op["grid"], "coordinates of a resampling")
-    op.pin_tensor(op["input"], "space of a resampling", range(2, op["input"].dim()))
-    op.emit({d: v for d, v in labels_of(op["input"]).items() if d < 2})
+    x, grid = op["input"], op["grid"]
+    op.pin_tensor(grid, "coordinates of a resampling", range(1, grid.dim()))
+    op.pin_tensor(x, "space of a resampling", range(2, x.dim()))
+    labels: dict[int, Vector | None] = {1: labels_of(x).get(1)}
+    if x.shape[0] != 1:
+        labels[0] = op.merge([labels_of(x).get(0), labels_of(grid).get(0)], "meets a grid of fixed size")
+    op.emit(labels)

@@ -20,7 +20,7 @@ def factory(op: Op) -> None:
 
 @rule(
     "arange", "linspace", "logspace", "eye", "randperm", "tril_indices", "triu_indices", "bartlett_window",
-    "blackman_window", "hamming_window", "hann_window", "kaiser_window",
+    "blackman_window", "hamming_window", "hann_window", "kaiser_window", "range", "fft_fftfreq", "fft_rfftfreq",
 )  # fmt: skip
 def numbered(op: Op) -> None:
     """Every index holds another value, so none may go: what meets it position by position must stay."""
@@ -35,7 +35,11 @@ def like(op: Op) -> None:
     op.emit({d: v.copy() for d, v in source.items()})
 
 
-@rule("multinomial", "nonzero", "unique", "_unique2", "unique_dim", "unique_consecutive", "histc", "bincount")
+@rule(
+    "multinomial", "nonzero", "unique", "_unique2", "unique_dim", "unique_consecutive", "histc", "bincount",
+    "_unique", "unique_dim_consecutive", "nonzero_static", "masked_select", "histogram", "_histogramdd_bin_edges",
+    "_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors", "repeat_interleave", "segment_reduce",
+)  # fmt: skip
 def counted(op: Op) -> None:
     """Data decides the shape: nothing that goes in may change."""
     for tensor in op.tensors:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from ranp.tracing.labels import Vector
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.reshaping import reshape_labels
-from ranp.tracing.rules.pointwise import broadcast
 from ranp.tracing.rules.table import rule
 
 PROPORTIONAL = 8
@@ -20,12 +17,31 @@ An eighth is what temporal shifts take. Whether the code means a share or a coun
 """
 
 
+LAYOUT = "_ranp_layout"
+Layout = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def note_layout(tensor: torch.Tensor) -> None:
+    """Remembers how a tensor lies in memory, so that a later in-place change of its strides can be judged."""
+    setattr(tensor, LAYOUT, (tuple(tensor.shape), tensor.stride(), tensor.storage_offset()))
+
+
+def layout_of(tensor: torch.Tensor) -> Layout | None:
+    """How a tensor lay in memory when it was made, if that was remembered and nothing has changed it since."""
+    found: Layout | None = getattr(tensor, LAYOUT, None)
+    setattr(tensor, LAYOUT, None)
+    return found
+
+
 def wrap(dim: int, rank: int) -> int:
     """A dimension counted from the front."""
     return dim + rank if dim < 0 else dim
 
 
-@rule("view", "_unsafe_view", "reshape", "_reshape_alias", "_view_copy", "view_copy", "flatten", "unflatten")
+@rule(
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "_view_copy", "view_copy", "flatten", "unflatten",
+    "_reshape_copy", "_reshape_alias_copy",
+)  # fmt: skip
 def view(op: Op) -> None:
     """Splits and merges dimensions; a change of data type alone moves nothing."""
     x = op["self"]
@@ -52,6 +68,7 @@ def transpose(op: Op) -> None:
     x = op["self"]
     a, b = (0, x.dim() - 1) if op["dim0"] is None else (wrap(op["dim0"], x.dim()), wrap(op["dim1"], x.dim()))
     swap = {a: b, b: a}
+    layout_of(x)
     op.emit({swap.get(d, d): v for d, v in labels_of(x).items()})
 
 
@@ -59,7 +76,8 @@ def transpose(op: Op) -> None:
 def unsqueeze(op: Op) -> None:
     """Inserts a dimension of size one."""
     x = op["self"]
-    at = wrap(op["dim"], x.dim() + 1)
+    at = wrap(op["dim"], op.out.dim())
+    layout_of(x)
     op.emit({d + (d >= at): v for d, v in labels_of(x).items()})
 
 
@@ -68,6 +86,10 @@ def squeeze(op: Op) -> None:
     """Drops dimensions of size one: all, or those named."""
     x = op["self"]
     named = op["dim"]
+    if op.in_place:
+        op.pin_tensor(x, "dimensions are dropped in place")  # which ones they were cannot be told any more
+        op.emit({})
+        return
     dims = range(x.dim()) if named is None else [named] if isinstance(named, int) else named
     gone = {wrap(d, x.dim()) for d in dims if x.shape[d] == 1}
     kept = [d for d in range(x.dim()) if d not in gone]
@@ -142,13 +164,13 @@ def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) ->
     op.pin(vector[start:] if from_end else vector[: stop if stop < size else start], "sliced at a fixed channel")
 
 
-@rule("slice", "narrow", "slice_copy")
+@rule("slice", "narrow", "slice_copy", "narrow_copy")
 def slice_(op: Op) -> None:
     """Takes a range of one dimension; the labels taken are a view, so that later writes reach the original."""
     x = op["self"]
     dim = wrap(op["dim"] or 0, x.dim())
     size = x.shape[dim]
-    if op.name == "narrow":
+    if op.name.startswith("narrow"):
         start, stop, step = op["start"], op["start"] + op["length"], 1
     else:
         start, stop, step = op["start"] or 0, size if op["end"] is None else op["end"], op["step"] or 1
@@ -176,7 +198,10 @@ def select(op: Op) -> None:
     op.emit({d - (d > dim): v for d, v in labels_of(x).items() if d != dim})
 
 
-@rule("split", "split_with_sizes", "chunk", "split_copy", "split_with_sizes_copy", "unsafe_split", "unsafe_chunk")
+@rule(
+    "split", "split_with_sizes", "chunk", "split_copy", "split_with_sizes_copy", "unsafe_split", "unsafe_chunk",
+    "unsafe_split_with_sizes",
+)  # fmt: skip
 def split(op: Op) -> None:
     """Cuts one dimension into pieces; equal pieces must keep equal counts, unequal ones are numbers in the code."""
     x = op["self"]
@@ -224,7 +249,7 @@ def cat(op: Op) -> None:
     op.emit(labels)
 
 
-@rule("stack")
+@rule("stack", "_stack")
 def stack(op: Op) -> None:
     """Lines tensors up along a new dimension."""
     tensors = op["tensors"]
@@ -260,123 +285,114 @@ def constant_pad(op: Op) -> None:
     op.emit(labels)
 
 
-def _by_values(index: Any) -> Vector | None:
-    """Positions an index tensor asks for, where its values can be read."""
-    if not isinstance(index, torch.Tensor) or index.device.type == "meta" or index.dtype in (torch.bool, torch.uint8):
-        return None
-    return index.detach().cpu().numpy().astype(np.int64)
-
-
-def pick(op: Op, vector: Vector, index: Any) -> Vector | None:
-    """Labels at the positions of a one-dimensional index; channels addressed by number must all stay.
-
-    A constant index (a fixed permutation of channels) names channels by number, so it cannot follow a cut.
-    """
-    positions = _by_values(index)
-    if vector.any():
-        op.pin(vector, "channels are taken by an index")
-    return None if positions is None or positions.ndim != 1 else vector[positions]
-
-
-@rule("index_select")
-def index_select(op: Op) -> None:
-    """Gathers along one dimension by an index tensor."""
-    x = op["self"]
-    dim = wrap(op["dim"], x.dim())
-    labels = keep_others(op, x, dim)
-    if (vector := labels_of(x).get(dim)) is not None:
-        labels[dim] = pick(op, vector, op["index"])
-    op.emit(labels)
-
-
-@rule("index", "_unsafe_index")
-def index(op: Op) -> None:
-    """Advanced indexing: dimensions that are not indexed keep their labels."""
-    x, indices = op["self"], list(op["indices"])
-    indexed = [d for d, i in enumerate(indices) if i is not None]
-    masks = any(indices[d].dtype in (torch.bool, torch.uint8) for d in indexed)
-    contiguous = indexed == list(range(indexed[0], indexed[-1] + 1)) if indexed else True
-    if masks or not contiguous:
-        op.pin_tensor(x, "indexed by data")
-        return
-    op.pin_tensor(x, "channels are taken by an index", indexed)
-    rank = max(indices[d].dim() for d in indexed) if indexed else 0
-    labels: dict[int, Vector | None] = {}
-    for dim, vector in labels_of(x).items():
-        if dim not in indexed:
-            labels[dim if dim < indexed[0] else dim - len(indexed) + rank] = vector
-    op.emit(labels)
-
-
-@rule("index_put", "_index_put_impl", "_unsafe_index_put")
-def index_put(op: Op) -> None:
-    """Writes at an index; along channels by number, elsewhere the written labels line up."""
-    x, values, indices = op["self"], op["values"], list(op["indices"])
-    indexed = [d for d, i in enumerate(indices) if i is not None]
-    op.pin_tensor(x, "channels are written by an index", indexed)
-    op.pin_tensor(values, "channels are written by an index")
-    free = [d for d in range(x.dim()) if d not in indexed]
-    for dim in free:
-        op.pin(labels_of(x).get(dim), "written by an index")
-    if not op.in_place:
-        op.emit({d: v for d, v in labels_of(x).items() if d in free})
-
-
-@rule("slice_scatter", "select_scatter")
-def scatter_part(op: Op) -> None:
-    """Writes a tensor into a copy of another: not understood along channels, aligned elsewhere."""
-    x, src = op["self"], op["src"]
-    dim = wrap(op["dim"] or 0, x.dim())
-    op.pin_tensor(x, "channels are overwritten by number", [dim])
-    labels = keep_others(op, x, dim)
-    source = dict(labels_of(src))
-    if op.name.startswith("select"):
-        source = {d + (d >= dim): v for d, v in source.items()}
-    op.pin(source.pop(dim, None), "channels are overwritten by number")
-    for d in range(x.dim()):
-        if d != dim and x.shape[d] != 1:
-            labels[d] = op.merge([labels.get(d), source.get(d)], "meets a tensor of fixed size")
-    op.emit(labels)
-
-
-@rule("gather", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_fill", "take_along_dim")
-def gather(op: Op) -> None:
-    """Data decides what goes where along one dimension: channels there must stay, others line up."""
-    x = op["self"]
-    dim = wrap(op["dim"], x.dim())
-    others = [t for t in op.tensors if t.is_floating_point()]
-    for tensor in others:
-        op.pin_tensor(tensor, "channels are addressed by data", [dim])
-    shape = tuple(op.out.shape)
-    same = [t for t in others if t.dim() == len(shape)]
-    labels = broadcast(op, same, shape, "meets a tensor of fixed size")
-    op.emit({d: v for d, v in labels.items() if d != dim})
-
-
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
 def shuffle(op: Op) -> None:
     """Fused shuffles, written as the view, permutation and view that they are."""
     x = op["self"]
-    vector = labels_of(x).get(x.dim() - 3 if "pixel" in op.name else 1)
+    between_space = "pixel" in op.name
+    channel = x.dim() - 3 if between_space else 1
+    if between_space:
+        op.pin_tensor(x, "space is shuffled along channels", [x.dim() - 2, x.dim() - 1])
+    labels = {d: v for d, v in labels_of(x).items() if d < channel or (d > channel and not between_space)}
+    vector = labels_of(x).get(channel)
     if vector is None:
-        op.emit(keep_others(op, x, -1) if "channel" in op.name else {})
-        return
-    channel = x.dim() - 3 if "pixel" in op.name else 1
-    labels = {d: v for d, v in labels_of(x).items() if d < channel}
-    if op.name == "pixel_shuffle":
-        factor = op["upscale_factor"] ** 2
-        labels[channel] = _united_rows(op, vector.reshape(-1, factor))
+        pass
+    elif op.name == "pixel_shuffle":
+        labels[channel] = united_rows(op, vector.reshape(-1, op["upscale_factor"] ** 2))
     elif op.name == "pixel_unshuffle":
         labels[channel] = np.repeat(vector, op["downscale_factor"] ** 2)
     else:
-        groups = op["groups"]
-        labels[channel] = np.repeat(_united_rows(op, vector.reshape(groups, -1).T), groups)
-        labels.update({d: v for d, v in labels_of(x).items() if d > channel})
+        labels[channel] = np.repeat(united_rows(op, vector.reshape(op["groups"], -1).T), op["groups"])
     op.emit(dict(labels))
 
 
-def _united_rows(op: Op, grid: Vector) -> Vector:
+def united_rows(op: Op, grid: Vector) -> Vector:
     """Unites each row of a table of labels; returns one label for each row."""
     head = np.ascontiguousarray(grid[:, 0])
     op.space.unite(np.repeat(head, grid.shape[1] - 1), grid[:, 1:].reshape(-1))
-    return head
+    return np.ascontiguousarray(grid.max(axis=1))  # any label of the class will do, but a filler will not
+
+
+@rule("unfold", "unfold_copy")
+def windows(op: Op) -> None:
+    """Windows along one dimension, laid out along a new last one."""
+    x = op["self"]
+    dim = wrap(op["dimension"], x.dim())
+    op.pin_tensor(x, "windows run along channels", [dim])
+    op.emit(keep_others(op, x, dim))
+
+
+@rule("im2col", "col2im")
+def columns(op: Op) -> None:
+    """Patches of an image as columns and back: every channel becomes as many rows as the kernel has places."""
+    x = op["self"]
+    places = int(np.prod(op["kernel_size"]))
+    apart = op.name == "im2col"
+    channel = x.dim() - (3 if apart else 2)
+    op.pin_tensor(x, "windows run along channels", range(channel + 1, x.dim()))
+    labels: dict[int, Vector | None] = {d: v for d, v in labels_of(x).items() if d < channel}
+    vector = labels_of(x).get(channel)
+    if apart:
+        labels[channel] = None if vector is None else np.repeat(vector, places)
+    elif op.out.shape[channel] == 1:
+        op.pin(vector, "all channels are places of one kernel")
+    else:
+        labels[channel] = None if vector is None else united_rows(op, vector.reshape(-1, places))
+    op.emit(labels)
+
+
+@rule("diagonal", "diagonal_copy")
+def diagonal(op: Op) -> None:
+    """Takes the places where two dimensions have the same index: what stays along one stays along the other."""
+    x = op["self"]
+    a, b = wrap(op["dim1"], x.dim()), wrap(op["dim2"], x.dim())
+    others = [d for d in range(x.dim()) if d not in (a, b)]
+    labels: dict[int, Vector | None] = {new: labels_of(x).get(old) for new, old in enumerate(others)}
+    if op["offset"] == 0 and x.shape[a] == x.shape[b]:
+        labels[len(others)] = op.merge([labels_of(x).get(a), labels_of(x).get(b)], "a diagonal of fixed size")
+    else:
+        op.pin_tensor(x, "a diagonal that starts at a fixed channel", [a, b])
+    op.emit(labels)
+
+
+@rule("diag_embed")
+def diagonal_matrix(op: Op) -> None:
+    """Lays the last dimension on a diagonal among zeros: both new dimensions are the old one."""
+    x, rank = op["self"], op.out.dim()
+    a, b = wrap(op["dim1"], rank), wrap(op["dim2"], rank)
+    others = [d for d in range(rank) if d not in (a, b)]
+    labels: dict[int, Vector | None] = {new: labels_of(x).get(old) for old, new in enumerate(others)}
+    vector = labels_of(x).get(x.dim() - 1)
+    if op["offset"] == 0:
+        labels.update({a: vector, b: vector})
+    else:
+        op.pin(vector, "a diagonal that starts at a fixed channel")
+    op.emit(labels)
+
+
+@rule("as_strided", "as_strided_copy")
+def as_strided(op: Op) -> None:
+    """Memory read in strides: followed where it is the same tensor, perhaps with its dimensions in another order."""
+    x, labels = op["self"], labels_of(op["self"])
+    before = layout_of(x) if op.in_place else (tuple(x.shape), x.stride(), x.storage_offset())
+    sizes, strides = tuple(op["size"]), tuple(op["stride"])
+    after = [(n, stride, d) for d, (n, stride) in enumerate(zip(sizes, strides, strict=True)) if n != 1]
+    places: dict[tuple[int, int], int] = {}
+    if before is not None and op["storage_offset"] in (None, before[2]):
+        places = {(n, stride): d for d, (n, stride) in enumerate(zip(*before[:2], strict=True)) if n != 1}
+        if len(places) < sum(n != 1 for n in before[0]):  # two dimensions that look alike
+            places = {}
+    if len(places) != len(after) or {(n, stride) for n, stride, _ in after} != set(places):
+        op.pin_tensor(x, "memory is read in strides of fixed size")
+        op.emit({})
+        return
+    op.emit({d: labels.get(places[n, stride]) for n, stride, d in after})
+
+
+@rule("rot90")
+def quarter_turns(op: Op) -> None:
+    """Turns a plane by quarters: each is a swap of two dimensions, one of them reversed."""
+    x = op["self"]
+    a, b = (wrap(d, x.dim()) for d in op["dims"])
+    op.pin_tensor(x, "channels are turned into space", [a, b])
+    op.emit({d: v for d, v in labels_of(x).items() if d not in (a, b)})

@@ -10,6 +10,7 @@ from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.table import rule
 
 FIXED = "a norm of fixed size"
+PER_CHANNEL = ("weight", "bias", "running_mean", "running_var", "mean", "invstd")
 
 
 def _joined(op: Op, data: Vector | None, names: tuple[str, ...]) -> Vector | None:
@@ -31,13 +32,16 @@ def _joined(op: Op, data: Vector | None, names: tuple[str, ...]) -> Vector | Non
     "cudnn_batch_norm",
     "miopen_batch_norm",
     "batch_norm",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update_functional",
+    "batch_norm_elemt",
 )
 def batch_norm(op: Op) -> None:
     """Batch norm, and instance norm, which arrives as a batch norm over sample-channel pairs."""
     x = op["input"]
     labels: dict[int, Vector | None] = dict(labels_of(x))
     if x.shape[1] != 1:
-        labels[1] = _joined(op, labels_of(x).get(1), ("weight", "bias", "running_mean", "running_var"))
+        labels[1] = _joined(op, labels_of(x).get(1), PER_CHANNEL)
     op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ranp.tracing.labels import Vector, has_filler
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.operation import Op, flat_tensors, labels_of
 from ranp.tracing.rules.table import rule
 
 
@@ -58,6 +58,25 @@ def broadcast(op: Op, tensors: Sequence[torch.Tensor], shape: Sequence[int], rea
     "polar",
     "convert_element_type",
     "_fused_dropout",
+    "complex",
+    "normal_functional",
+    "log_normal",
+    "cauchy",
+    "geometric",
+    "poisson",
+    "binomial",
+    "_standard_gamma",
+    "lift_fresh_copy",
+    "alias_copy",
+    "detach_copy",
+    "_conj_copy",
+    "_neg_view_copy",
+    "_lazy_clone",
+    "_add_relu",
+    "_masked_scale",
+    "fake_quantize_per_tensor_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "_fake_quantize_learnable_per_tensor_affine",
 )
 def pointwise(op: Op) -> None:
     """Every element of the result depends on the elements at the same place."""
@@ -73,7 +92,7 @@ def pointwise(op: Op) -> None:
             op.emit(dict(labels), out)
 
 
-@rule("alias", "detach", "lift", "_conj", "conj", "positive")
+@rule("alias", "detach", "lift", "_conj", "conj", "positive", "_neg_view")
 def alias(op: Op) -> None:
     """The same storage under another name: shares its labels, so that writes are seen on both sides."""
     op.emit(dict(labels_of(op.tensors[0])))
@@ -86,3 +105,15 @@ def copy(op: Op) -> None:
     op.write(destination, broadcast(op, [source], tuple(destination.shape), "copied into a tensor of fixed size"))
     if not op.in_place:
         op.emit(dict(labels_of(destination)))
+
+
+@rule("fake_quantize_per_channel_affine_cachemask", "_fake_quantize_learnable_per_channel_affine")
+def quantise_by_channel(op: Op) -> None:
+    """Rounded element by element, with a step and an offset of each channel's own."""
+    x, axis = op["self"], op["axis"]
+    labels: dict[int, Vector | None] = dict(labels_of(x))
+    if x.shape[axis] != 1:
+        steps = [labels_of(op[name]).get(0) for name in ("scale", "zero_point")]
+        labels[axis] = op.merge([labels.get(axis), *steps], "steps of a rounding, of fixed size")
+    for out in flat_tensors(op.out):
+        op.emit(dict(labels), out)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ranp.tracing.labels import Vector
 from ranp.tracing.operation import Op, flat_tensors, labels_of, taint
-from ranp.tracing.rules.movement import wrap
+from ranp.tracing.rules.movement import note_layout, wrap
 from ranp.tracing.rules.table import rule
 
 PLAIN = (
     "sum mean var std amax amin prod norm linalg_vector_norm logsumexp any all nansum var_mean std_mean count_nonzero "
-    "nanmean aminmax"
+    "nanmean aminmax _aminmax linalg__powsum _is_all_true _is_any_true native_norm"
 ).split()
 EXTREMES = tuple("max min median nanmedian mode".split())
 POSITIONS = ("argmax", "argmin")
@@ -39,6 +39,8 @@ def reduce(op: Op) -> None:
     labels = remaining(op)
     for out in flat_tensors(op.out):
         op.emit(dict(labels), out)
+        if op["keepdim"]:
+            note_layout(out)
 
 
 @rule(*EXTREMES)

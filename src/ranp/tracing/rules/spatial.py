@@ -23,7 +23,7 @@ _POOLS = [
     )
 ]
 _UPSAMPLES = ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
-_UPSAMPLES += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
+_UPSAMPLES += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"]
 
 RANK = {"1d": 1, "2d": 2, "3d": 3}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -16,7 +16,8 @@ _TABLE: dict[str, Rule] = {}
 
 IGNORED = frozenset(
     "_assert_async _assert_scalar _local_scalar_dense is_same_size sym_size sym_stride sym_numel equal allclose "
-    "_assert_tensor_metadata is_nonzero item size numel set_data requires_grad_ record_stream resize_".split()
+    "_assert_tensor_metadata is_nonzero item size numel set_data requires_grad_ record_stream _linalg_check_errors "
+    "is_pinned is_set_to".split()
 )
 """Operators that carry no channels onward; what they read keeps its labels."""
 
@@ -39,6 +40,14 @@ def find(func: Any) -> Rule | None:
         return None
     name = func._schema.name.split("::")[-1]
     found = _TABLE.get(name) or _TABLE.get(name.rstrip("_"))
-    if found is None and torch.Tag.pointwise in func.tags:
+    if found is None and any(torch.Tag.pointwise in form.tags for form in _forms(func, name)):
         found = _TABLE["pointwise"]
     return found
+
+
+def _forms(func: Any, name: str) -> Iterator[Any]:
+    """The operator, and where it writes in place its other forms: those alone are tagged, of some."""
+    yield func
+    packet = getattr(getattr(torch.ops, func.namespace), name.rstrip("_"), None) if name.endswith("_") else None
+    if packet is not None:
+        yield from (getattr(packet, overload) for overload in packet.overloads())
