@@ -6,11 +6,13 @@ it, and the tensors fill what is left. No pickle is read or written. A checksum 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
 import os
 import tempfile
+import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +26,7 @@ from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
 from ranp.plan import Plan
 from ranp.registry import Registry
 from ranp.slimming import slim
-from ranp.tracing.stage import named_tensors, tensors_in, untouched_rng, unwrap
+from ranp.tracing.stage import named_tensors, untouched_rng, unwrap
 
 __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
 
@@ -79,7 +81,7 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         "format": FORMAT,
         "version": str(VERSION),
         "network": _json("network", about),
-        "plan": _plan_text(plan),
+        "plan": plan_text(plan),
         "metadata": _json("metadata", metadata),
     }
     header["checksum"] = _checksum(header, tensors)
@@ -124,7 +126,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     make = NETWORKS.get(build) if isinstance(build, str) else build
     header, tensors = _read(path)
     about = _parsed(path, header, "network")
-    plan = _plan_from(path, header["plan"])
+    plan = plan_from_text(path, header["plan"])
     with untouched_rng():
         network = slim(hollow(make), plan, example=example)
     try:
@@ -150,7 +152,7 @@ def plan_of(path: str | os.PathLike[str]) -> Plan:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return _plan_from(path, _header(path)["plan"])
+    return plan_from_text(path, _header(path)["plan"])
 
 
 def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -186,14 +188,15 @@ def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _plan_text(plan: Plan) -> str:
+def plan_text(plan: Plan) -> str:
     """The plan as the text of its own file, which is its one format."""
     with tempfile.TemporaryDirectory() as folder:
         plan.save(Path(folder, "plan.json"))
         return Path(folder, "plan.json").read_text(encoding="utf-8")
 
 
-def _plan_from(path: str | os.PathLike[str], text: str) -> Plan:
+def plan_from_text(path: str | os.PathLike[str], text: str) -> Plan:
+    """The plan that ``plan_text`` made the text of; ``path`` is what an error names as its home."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "plan.json").write_text(text, encoding="utf-8")
         try:
@@ -271,13 +274,42 @@ def hollow(build: Build) -> nn.Module:
 
 
 def _loses_data(network: nn.Module) -> bool:
-    """True if a module holds a tensor that is no parameter and no buffer: no file would give it values again."""
-    stores = ("_parameters", "_buffers", "_modules")
-    return any(
-        tensor.is_meta
-        for module in network.modules()
-        for tensor in tensors_in([value for name, value in vars(module).items() if name not in stores])
-    )
+    """True if something holds a tensor that is no parameter and no buffer: no file would give it values again.
+
+    It may be an attribute, or hide in a container, an object, a function, or a module that is not registered.
+    """
+    known = {id(value) for value in (*network.modules(), *(tensor for _, tensor in named_tensors(network)))}
+    todo: list[Any] = [value for module in network.modules() for value in vars(module).values()]
+    while todo:
+        value = todo.pop()
+        if id(value) in known or isinstance(value, _WITHOUT_TENSORS):
+            continue
+        known.add(id(value))
+        if isinstance(value, Tensor) and value.is_meta:
+            return True
+        todo.extend(_parts(value))
+    return False
+
+
+_WITHOUT_TENSORS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType)
+
+
+def _parts(value: Any) -> list[Any]:
+    """What an object holds, whatever it is."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, types.MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, types.FunctionType):
+        empty = types.CellType()  # of a name that is not bound yet
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != empty]
+        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    slots = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
+    return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots if hasattr(value, name))]
 
 
 def _fill(network: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

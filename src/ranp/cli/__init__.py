@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from ranp.cli.demo import demo
+from ranp.cli.export import export
 from ranp.cli.profile import profile
 from ranp.cli.prune import prune
 from ranp.cli.search import search
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _verb in (profile, prune, search, demo):
+for _verb in (profile, prune, search, export, demo):
     app.command(_verb.__name__)(_verb)
 del _verb
 

@@ -58,3 +58,25 @@ def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path
     except OSError as error:
         raise StorageError(f"cannot write to {str(out)!r}: {error.strerror or error}. Name another folder.") from error
     return [out / name for name in names]
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """The recipe of a run folder.
+
+    Raises:
+        StorageError: It is no run folder, or a file of it is missing, torn, or of another kind.
+    """
+    from ranp import files
+
+    if not folder.is_dir():
+        raise StorageError(f"{str(folder)!r} is not a folder. Pass one that ranp prune wrote.")
+    for name in ("recipe.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise StorageError(f"{str(folder)!r} is no run folder: it has no {name}. Pass one that ranp prune wrote.")
+    recipe = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+    if not isinstance(recipe.get("model"), str):
+        raise StorageError(
+            f'{str(folder / "recipe.json")!r} does not name the network: its "model" is {recipe.get("model")!r}. '
+            "Restore it, or prune again."
+        )
+    return recipe

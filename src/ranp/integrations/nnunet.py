@@ -25,7 +25,7 @@ from ranp.errors import PlanMismatchError
 from ranp.plan import Plan
 from ranp.pruning import prune
 from ranp.slimming import slim
-from ranp.storage import _plan_from, _plan_text
+from ranp.storage import plan_from_text, plan_text
 
 KEY = "ranp_plan"
 """Where the plan stands in ``plans.json``: ``configurations.<name>.architecture.arch_kwargs.ranp_plan``."""
@@ -54,7 +54,7 @@ def _without_plan(argument: Any, found: list[Plan]) -> Any:
     holds = argument if isinstance(argument, Mapping) else getattr(argument, "network_arch_init_kwargs", None)
     if not isinstance(holds, Mapping) or KEY not in holds:
         return argument
-    found.append(_plan_from("plans.json", json.dumps(holds[KEY])))
+    found.append(plan_from_text("plans.json", json.dumps(holds[KEY])))
     if argument is holds:
         return {name: value for name, value in holds.items() if name != KEY}
     copied = deepcopy(argument)
@@ -87,14 +87,14 @@ class PrunedTraining:
         folder, name = Path(self.output_folder_base), self.configuration_name
         kwargs = self.configuration_manager.network_arch_init_kwargs
         if KEY in kwargs:
-            return _plan_from("the plans", json.dumps(kwargs[KEY]))
+            return plan_from_text("the plans", json.dumps(kwargs[KEY]))
         plan = None
         if (folder / f"{KEY}.json").exists():
             plan = Plan.load(folder / f"{KEY}.json")
         elif (folder / "plans.json").exists():
             known = json.loads((folder / "plans.json").read_text(encoding="utf-8"))["configurations"].get(name, {})
             entry = known.get("architecture", {}).get("arch_kwargs", {}).get(KEY)
-            plan = None if entry is None else _plan_from(folder / "plans.json", json.dumps(entry))
+            plan = None if entry is None else plan_from_text(folder / "plans.json", json.dumps(entry))
         asked = self.prune_options.get("sparsity")
         if plan is not None and asked is not None and plan.sparsity.requested != asked:
             raise PlanMismatchError(
@@ -128,7 +128,7 @@ class PrunedTraining:
     def _put_plan(self: Any, plan: Plan) -> None:
         """Into what the builder is given now, and into what ``plans.json`` and the checkpoints will say."""
         architecture = self.configuration_manager.configuration["architecture"]
-        architecture["arch_kwargs"][KEY] = json.loads(_plan_text(plan))
+        architecture["arch_kwargs"][KEY] = json.loads(plan_text(plan))
         self.plans_manager.plans["configurations"][self.configuration_name]["architecture"] = deepcopy(architecture)
 
 

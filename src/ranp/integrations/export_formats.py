@@ -1,0 +1,162 @@
+"""The two kinds of file a network is exported to, and how each is run to check it."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ranp.errors import UnsupportedError
+from ranp.integrations.export_sizes import Inputs, Span
+
+Runner = Callable[[Inputs], list[Tensor]]
+"""Gives the tensors of the output of an exported network, in order."""
+
+ONNX_LIMIT = 2**31 - 2**20
+"""Bytes of weights that fit in one ONNX file, with room for the graph."""
+_EXTRA = ("onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file.
+
+    Attributes:
+        name: As the command line calls it.
+        suffix: How its files usually end.
+        require: Raises ``UnsupportedError`` if a package is missing.
+        require_types: ``require_types(types of parameters and inputs)`` raises it if one of them cannot be checked.
+        write: ``write(program, path, opset, axes, notes)``.
+        reader: ``reader(path)`` reads the file back and gives a function that runs it.
+    """
+
+    name: str
+    suffix: str
+    require: Callable[[], None]
+    require_types: Callable[[AbstractSet[torch.dtype]], None]
+    write: Callable[[ExportedProgram, Path, int | None, Mapping[str, str], tuple[Span, ...]], None]
+    reader: Callable[[Path], Runner]
+
+
+def _require_onnx() -> None:
+    missing = [name for name in _EXTRA if find_spec(name) is None]
+    if missing:
+        raise UnsupportedError(
+            f"ONNX needs {', '.join(missing)}, which is not installed. Run: pip install 'ranp[onnx]'."
+        )
+
+
+def _require_single(types: AbstractSet[torch.dtype]) -> None:
+    other = sorted(str(kind) for kind in types if kind.is_floating_point and kind != torch.float32)
+    if other:
+        raise UnsupportedError(
+            f"weights or inputs are {other[0]}, which onnxruntime does not convolve on a CPU, so that nothing could be "
+            "checked. Call .float() on the network and its inputs, or use format torch-export."
+        )
+
+
+def _write_onnx(
+    program: ExportedProgram, path: Path, opset: int | None, axes: Mapping[str, str], spans: tuple[Span, ...]
+) -> None:
+    weights = sum(
+        t.numel() * t.element_size() for t in tree_leaves((program.state_dict, program.constants)) if _held(t)
+    )
+    if weights > ONNX_LIMIT:
+        raise UnsupportedError(
+            f"{weights / 2**30:.1f} GiB of weights do not fit in one ONNX file, which holds 2. "
+            "Prune more, or use format torch-export."
+        )
+    exported = torch.onnx.export(program, dynamo=True, opset_version=opset, external_data=False, verbose=False)
+    if exported is None:
+        raise RuntimeError("torch.onnx.export made nothing")
+    renamed: dict[Any, str] = dict(axes)
+    exported.rename_axes(renamed)
+    notes = [{"input": s.input, "dimension": s.dimension, "sizes": str(s)} for s in spans]
+    exported.model.metadata_props["ranp.sizes"] = json.dumps(notes)
+    path.write_bytes(exported.model_proto.SerializeToString())
+
+
+def _read_onnx(path: Path) -> Runner:
+    import onnx
+    import onnxruntime
+
+    onnx.checker.check_model(str(path))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+
+    def run(inputs: Inputs) -> list[Tensor]:
+        feed = dict(zip(names, (tensor.numpy() for tensor in inputs.tensors), strict=True))
+        return [torch.from_numpy(value) for value in session.run(None, feed)]
+
+    return run
+
+
+def _nothing(*_: Any) -> None:
+    """Torch alone is enough, in any precision."""
+
+
+def _write_program(
+    program: ExportedProgram, path: Path, opset: int | None, axes: Mapping[str, str], spans: tuple[Span, ...]
+) -> None:
+    if opset is not None:
+        raise UnsupportedError(f"opset {opset} is a matter of ONNX. Leave it out for format torch-export.")
+    # Torch stores the inputs it saw, to test the sizes of later ones by. A stand-in of one element tells them as well.
+    program.example_inputs = tree_map(
+        lambda leaf: torch.zeros((), dtype=leaf.dtype).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf,
+        program.example_inputs,
+    )
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer)
+    path.write_bytes(buffer.getvalue())
+
+
+def _read_program(path: Path) -> Runner:
+    with path.open("rb") as file:
+        module = torch.export.load(file).module()
+
+    def run(inputs: Inputs) -> list[Tensor]:
+        return [leaf for leaf in tree_leaves(inputs.run(module)) if isinstance(leaf, Tensor)]
+
+    return run
+
+
+def _held(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
+FORMATS: Mapping[str, Format] = {
+    "onnx": Format("onnx", ".onnx", _require_onnx, _require_single, _write_onnx, _read_onnx),
+    "torch-export": Format("torch-export", ".pt2", _nothing, _nothing, _write_program, _read_program),
+}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps to itself what the exporters say about their own code: warnings, and log lines below an error."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
