@@ -11,7 +11,7 @@ import pytest
 from ranp.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = tuple(f"docs/{name}.md" for name in "quickstart how-to export lightning monai nnunet".split()) + ("README.md",)
+PAGES = ("README.md", *(f"docs/{name}.md" for name in "quickstart how-to export lightning monai nnunet".split()))
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

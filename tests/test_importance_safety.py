@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
 from ranp.criteria import CRITERIA
@@ -359,3 +360,13 @@ def test_a_default_device_does_not_catch_the_scores(criterion: str) -> None:
     with torch.device("meta"):
         scores = score(model, batches, F.cross_entropy, trace=trace, criterion=criterion)
     assert all(values.device.type == "cpu" for values in scores.values())
+
+
+def test_a_parametrised_model_still_works_afterwards() -> None:
+    model = nn.Sequential(parametrizations.weight_norm(nn.Conv3d(1, 4, 1)), nn.ReLU(), nn.Conv3d(4, 2, 1))
+    x = torch.randn(2, 1, 3, 3, 3)
+    before = model(x)
+    for _ in range(2):
+        score(model, [(x, None)], lambda output, _: output.square().mean(), trace=trace_of(model))
+        assert torch.equal(model(x), before)
+    assert parametrize.is_parametrized(model[0], "weight")

@@ -60,6 +60,10 @@ def materialise(network: nn.Module) -> None:
     """
     for module in list(network.modules()):
         if parametrize.is_parametrized(module):
+            # Torch makes a class for every parametrised module and takes it apart here; the copy shares its original's.
+            shared = type(module)
+            own = {key: value for key, value in vars(shared).items() if key not in ("__dict__", "__weakref__")}
+            module.__class__ = type(shared.__name__, shared.__bases__, own)
             for name in list(module.parametrizations):  # type: ignore[arg-type]
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
         for hook in list(module._forward_pre_hooks.values()):
