@@ -7,7 +7,7 @@ import logging
 
 import torch
 
-from benchmarks import analysis, scoring, search, shapenet_table, slim_step
+from benchmarks import analysis, export, scoring, search, shapenet_table, slim_step, zoo
 
 BENCHMARKS = {
     "scoring": scoring.run,
@@ -15,9 +15,11 @@ BENCHMARKS = {
     "search": search.run,
     "slim": slim_step.run,
     "shapenet": shapenet_table.run,
+    "export": export.run,
+    "zoo": zoo.run,
 }
-ON_REQUEST = {"shapenet"}
-"""Full-size networks on real arrays, minutes on a laptop: run when named."""
+ON_REQUEST = {"shapenet", "export", "zoo"}
+"""Minutes on a laptop (full-size networks on real arrays, exporters that are slow): run when named."""
 
 
 def main() -> None:

@@ -9,7 +9,9 @@ from torch import nn
 
 from zoo.entry import Entry, Shape
 
-CUBE16, CUBE32, CUBE64, CUBE96 = ((1, 1, size, size, size) for size in (16, 32, 64, 96))
+CUBE8, CUBE16, CUBE32, CUBE96 = ((1, 1, size, size, size) for size in (8, 16, 32, 96))
+BEAM32, BEAM64 = (1, 1, 32, 16, 16), (1, 1, 64, 32, 32)
+"""Long enough that instance norm finds two values at the bottom of a network that halves four or five times."""
 
 
 def _net(name: str, *positional: Any, **options: Any) -> Callable[[], nn.Module]:
@@ -94,21 +96,21 @@ NETWORKS: tuple[Entry, ...] = (
     _entry("UNet, batch norm", _net("UNet", **UNET, norm="batch", act="relu"), _batch(CUBE16, 2)),
     _entry("UNet, residual units", _net("UNet", **UNET, num_res_units=2)),
     _entry("UNet, residual units, batch norm", _net("UNet", **UNET, num_res_units=2, norm="batch"), _batch(CUBE16, 2)),
-    _entry("BasicUNet", _net("BasicUNet", **IN_OUT, features=(16, 16, 32, 64, 128, 16)), CUBE32),
-    _entry("BasicUNetPlusPlus", _net("BasicUNetPlusPlus", **IN_OUT, features=(16, 16, 32, 64, 128, 16)), CUBE32),
+    _entry("BasicUNet", _net("BasicUNet", **IN_OUT, features=(16, 16, 32, 64, 128, 16)), BEAM32),
+    _entry("BasicUNetPlusPlus", _net("BasicUNetPlusPlus", **IN_OUT, features=(16, 16, 32, 64, 128, 16)), BEAM32),
     _entry(
         "BasicUNetPlusPlus, deep supervision",
         _net("BasicUNetPlusPlus", **IN_OUT, features=(16, 16, 32, 64, 128, 16), deep_supervision=True),
-        CUBE32,
+        BEAM32,
     ),
     _entry("DynUNet", _net("DynUNet", **DYNUNET)),
     _entry("DynUNet, residual", _net("DynUNet", **DYNUNET, res_block=True)),
     _entry("DynUNet, deep supervision", _net("DynUNet", **DYNUNET, deep_supervision=True, deep_supr_num=2)),
     _entry("SegResNet, group norm", _net("SegResNet", **SEGRESNET)),
     _entry("SegResNet, batch norm", _net("SegResNet", **SEGRESNET, norm="batch"), _batch(CUBE16, 2)),
-    _entry("SegResNetDS", _net("SegResNetDS", **SEGRESNET, dsdepth=2), _batch(CUBE32, 2)),
-    _entry("SegResNetDS2", _net("SegResNetDS2", **SEGRESNET, dsdepth=2), _batch(CUBE32, 2)),
-    _entry("SegResNetVAE", _net("SegResNetVAE", (16, 16, 16), **SEGRESNET), ordinary=CUBE16),
+    _entry("SegResNetDS", _net("SegResNetDS", **SEGRESNET, dsdepth=2), _batch(CUBE16, 2)),
+    _entry("SegResNetDS2", _net("SegResNetDS2", **SEGRESNET, dsdepth=2), _batch(CUBE16, 2)),
+    _entry("SegResNetVAE", _net("SegResNetVAE", (16, 16, 16), **SEGRESNET), _batch(CUBE16, 2), ordinary=CUBE16),
     _entry("VNet", _net("VNet", **IN_OUT), _batch(CUBE16, 2)),
     _entry(
         "AttentionUnet",
@@ -129,12 +131,17 @@ NETWORKS: tuple[Entry, ...] = (
     _entry(
         "LocalNet",
         _net("LocalNet", 3, in_channels=2, num_channel_initial=16, extract_levels=(0, 1, 2, 3)),
-        (2, 2, 16, 16, 16),
+        (2, 2, 8, 8, 8),
         ordinary=(1, 2, 96, 96, 96),
     ),
-    Entry("VoxelMorph", "monai", _net("VoxelMorph"), (CUBE32, CUBE32), (CUBE96, CUBE96)),
-    _entry("HighResNet", _net("HighResNet", **IN_OUT), _batch(CUBE16, 2)),
-    _entry("AHNet", _net("AHNet", **IN_OUT, layers=(1, 2, 2, 1)), (1, 1, 128, 128, 64), ordinary=(1, 1, 128, 128, 64)),
+    Entry("VoxelMorph", "monai", _net("VoxelMorph"), (CUBE16, CUBE16), (CUBE96, CUBE96)),
+    _entry("HighResNet", _net("HighResNet", **IN_OUT), _batch(CUBE8, 2)),
+    _entry(
+        "AHNet",
+        _net("AHNet", **IN_OUT, layers=(1, 2, 2, 1), psp_block_num=3),
+        (1, 1, 64, 64, 32),
+        ordinary=(1, 1, 128, 128, 64),
+    ),
     _entry("DiNTS", _dints),
     _entry("MedNeXt", _net("MedNeXt", 3, init_filters=16, kernel_size=3, out_channels=3), CUBE32),
     _entry(
@@ -226,8 +233,8 @@ NETWORKS: tuple[Entry, ...] = (
         CUBE32,
         ordinary=CUBE32,
     ),
-    _entry("SwinUNETR", _net("SwinUNETR", 1, 3, feature_size=12), CUBE64),
-    _entry("SwinUNETR v2", _net("SwinUNETR", 1, 3, feature_size=12, use_v2=True), CUBE64),
+    _entry("SwinUNETR", _net("SwinUNETR", 1, 3, feature_size=12), BEAM64),
+    _entry("SwinUNETR v2", _net("SwinUNETR", 1, 3, feature_size=12, use_v2=True), BEAM64),
     _entry(
         "ViT",
         _net(
