@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cutting import cut_copy, sizes_of
+from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
-from ranp.tracing.mirrors import Key, guesses, transferred, with_distinct
+from ranp.tracing.learning import CodePin, Failure, Lessons, learn
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
     Comparison,
@@ -34,7 +33,6 @@ from ranp.tracing.probing import (
 )
 from ranp.tracing.recording import LeafRecorder, true_flops
 from ranp.tracing.running import Births, Ledger, OpRecord, give_birth, run_labelled
-from ranp.tracing.siblings import Part, Place, Siblings, pattern_of
 from ranp.tracing.stage import (
     at_least_two,
     copy_model,
@@ -79,22 +77,8 @@ def _directly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-RESHAPING = frozenset(
-    "view _unsafe_view reshape _reshape_alias expand repeat split split_with_sizes slice narrow constant_pad_nd".split()
-)
-"""Operators that take sizes from the code: a size written there is written in every block of the same class."""
-REPEATED = 2
-"""Failures of one part, of any other operator, after which its siblings are taken to fail too."""
 DRAWS = 8
 """Runs of a network that draws its path at random, beside the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class CodePin:
-    """Channels at one operator that must stay; ``constants``: only those that meet a constant there."""
-
-    reason: str
-    constants: bool
 
 
 @dataclass(slots=True)
@@ -122,14 +106,9 @@ class Tracer:
         self.runs: dict[bool, Run] = {}
         self.calls: list[LeafCall] = []
         self.ops: dict[int, OpCall] = {}
-        self.code_pins: dict[Place, CodePin] = {}
-        self.failures: Counter[Part] = Counter()
-        self.mirrors: dict[Key, Vector] = {}
-        self.refuted: set[tuple[Part, str]] = set()
-        self.unions: list[tuple[Vector, Vector]] = []
         self.settled = False
-        self.outermost: set[tuple[bool, int]] = set()
-        self.failure: tuple[bool, int, str] | None = None
+        self.lessons = Lessons()
+        self.failure: Failure | None = None
 
     def trace(self) -> Trace:
         """Runs, probes, and runs again until a cut network behaves as the classes say."""
@@ -157,10 +136,10 @@ class Tracer:
             if not any(ids[vector].any() for _, _, vector in run.ledger.records[index].inputs)
         }
         if stuck:
-            self.outermost |= stuck
+            self.lessons.outermost |= stuck
             self.run_full()
             if np.count_nonzero(self.space.resolve().ids) <= np.count_nonzero(ids):
-                self.outermost -= stuck
+                self.lessons.outermost -= stuck
                 self.run_full()
 
     def _start(self) -> None:
@@ -195,7 +174,7 @@ class Tracer:
             for keep in (wide, narrowed(wide, classes, self.births)):
                 failure = None if keep is None else self.probe(classes, keep)
                 if failure is not None:
-                    self.learn(classes, keep, *failure)
+                    learn(self, classes, keep, failure)
                     break
             else:
                 return classes
@@ -205,7 +184,7 @@ class Tracer:
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
-        self.attributes.update(self.mirrors)
+        self.attributes.update(self.lessons.mirrors)
         self.births, copy, before = {}, None, None
         for train in (False, True):
             run = self.runs[train] = Run()
@@ -228,15 +207,16 @@ class Tracer:
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", quiet=True)
-        for one, other in self.unions:
+        for one, other in self.lessons.unions:
             self.space.unite(one, other)
         self._keep_what_decides()
-        for (train, index), pin in self.code_pins.items():
+        for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
             for at, vectors in labels_at(records, index, _any).items():
-                self._pin_at(records[at], vectors, pin)
+                self.pin_at(records[at], vectors, pin)
 
-    def _pin_at(self, record: OpRecord, vectors: Sequence[Vector], pin: CodePin) -> None:
+    def pin_at(self, record: OpRecord, vectors: Sequence[Vector], pin: CodePin) -> None:
+        """Keeps channels of an operator as a failed trial demands."""
         for vector in meeting_constants(record) if pin.constants else vectors:
             self.space.pin(vector[vector != FILLER], pin.reason, record.where, op=record.name)
 
@@ -290,7 +270,7 @@ class Tracer:
             inputs = redrawn(inputs, more["seed"])
         if train:
             inputs = at_least_two(inputs)
-        outermost = frozenset(index for mode, index in self.outermost if mode is train)
+        outermost = frozenset(index for mode, index in self.lessons.outermost if mode is train)
         options: dict[str, Any] = {"outermost": outermost, "run": execute if self.meta else _directly, **more}
         if not full:
             options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
@@ -397,91 +377,9 @@ class Tracer:
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
         if self.failure is not None:
-            self.learn(self.space.resolve(), None, *self.failure)
+            learn(self, self.space.resolve(), None, self.failure)
             self.failure = None
         return self.assembled(self.settle())
-
-    def learn(self, classes: Classes, keep: Mask | None, train: bool, index: int, reason: str) -> None:
-        """Turns a failed trial into knowledge: a view that splits the other way, or channels that must stay.
-
-        Or an attribute that knows the width; for that, ``keep`` is the trial cut, to try again with.
-        """
-        ledger = self.runs[train].ledger
-        siblings = Siblings({mode: run.ledger.records for mode, run in self.runs.items() if not run.failed})
-        near = [i for i in sorted(ledger.splits, reverse=True) if index - 3 <= i <= index]
-        turned = next((i for i in near if (train, i) not in self.outermost), None)
-        if turned is not None:
-            self.outermost.update(
-                (mode, i) for mode, i in siblings.of((train, turned)) if i in self.runs[mode].ledger.splits
-            )
-            self.run_full()
-            return
-
-        def loose(vector: Vector) -> bool:
-            return bool(classes.ids[vector].any())
-
-        where = labels_at(ledger.records, index, loose)
-        for at, vectors in where.items():
-            if keep is not None and self._find_mirror(classes, keep, (train, index), at, vectors, siblings):
-                return
-            logger.debug("round failed at %d: %s", at, reason)
-            constants = any(map(loose, meeting_constants(ledger.records[at])))
-            pin = self.code_pins[train, at] = CodePin(reason, constants)
-            self._pin_at(ledger.records[at], vectors, pin)
-            part = siblings.parts[train, at]
-            self.failures[part] += 1
-            if constants or not (part[1] in RESHAPING or self.failures[part] >= REPEATED):
-                continue
-            for mode, other in siblings.of((train, at)):
-                record = self.runs[mode].ledger.records[other]
-                self.code_pins.setdefault((mode, other), pin)
-                self._pin_at(record, [vector for _, _, vector in record.inputs], pin)
-        if not where:
-            self.space.pin(np.arange(2, self.space.size), reason, "")
-
-    def _find_mirror(
-        self, classes: Classes, keep: Mask, failed: Place, at: int, vectors: list[Vector], siblings: Siblings
-    ) -> bool:
-        """Looks for an attribute that holds the width of these channels: with it cut too, the trial comes further."""
-        train, _ = failed
-        records = self.runs[train].ledger.records
-        part = siblings.parts[train, at]
-        candidates = [*vectors, *meeting_constants(records[at])]
-        for key, vector in guesses(self.model, records[at], with_distinct(candidates, classes.roots)):
-            guess = (part, pattern_of(str(key)))
-            if guess in self.refuted:
-                continue
-            self.refuted.add(guess)  # whether it helps or not: never twice at one place, nor at its siblings
-            known = self.attributes.get(key)
-            if known is not None:  # one number for two sets of channels: they must keep equally many
-                if len(known) != len(vector) or np.array_equal(classes.roots[known], classes.roots[vector]):
-                    continue
-                self.unions.append((known, vector))
-                self.space.unite(known, vector)
-                return True
-            self.attributes[key] = vector
-            failure = self.probe(classes, keep)
-            if failure is None or (failure[0], failure[1]) > failed:
-                logger.debug("%s holds the width", key)
-                self.mirrors[key] = vector
-                self._mirror_alike(key, train, at, vector, siblings)
-                return True
-            del self.attributes[key]
-        return False
-
-    def _mirror_alike(self, key: Key, train: bool, at: int, vector: Vector, siblings: Siblings) -> None:
-        """Takes the same attribute of modules that play the same part for a width too; the next trial tells."""
-        records = self.runs[train].ledger.records
-        number, dim = next(((i, d) for i, d, v in records[at].inputs if np.array_equal(v, vector)), (-1, -1))
-        for mode, other in siblings.of((train, at)):
-            record = self.runs[mode].ledger.records[other]
-            alike = transferred(key, records[at], record)
-            theirs = next((v for i, d, v in record.inputs if (i, d) == (number, dim)), None)
-            if alike is None or theirs is None or alike in self.attributes:
-                continue
-            numbers = sizes_of(self.model, [alike[0]]).get(alike[0], ())
-            if key[1] < len(numbers) and numbers[key[1]] == len(theirs):
-                self.mirrors[alike] = self.attributes[alike] = theirs
 
 
 def bare_norm(module: nn.Module) -> bool:
