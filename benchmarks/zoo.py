@@ -35,7 +35,7 @@ NEAR = 0.01
 PRELOAD = ["benchmarks.zoo_ours", "benchmarks.zoo_peer", "monai.networks.nets", "zoo.catalogue", "torch._dynamo"]
 """What every process would import first, and for seconds."""
 TARGET = Path(__file__).parent.parent / "docs" / "coverage.md"
-COMMAND = "python -m benchmarks.zoo --quick --jobs 2"
+COMMAND = "python -m benchmarks zoo"
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ def their_side(name: str, ours: Ours, count: int) -> Iterator[Any]:
         yield verdict
         if not verdict.steps:  # it did not get through the network, and will not at another ratio
             return
-    yield zoo_peer.slower(ZOO[name], ours.outputs, count) if verdict.trains else math.nan
+    yield zoo_peer.slower(ZOO[name], ours.outputs, count) if verdict.trains and count else math.nan
 
 
 def _answer(pipe: Any, job: Callable[..., Iterator[Any]], arguments: tuple[Any, ...]) -> None:
@@ -267,12 +267,12 @@ def _versions() -> str:
     return ", ".join(f"{package} {version(package)}" for package in packages)
 
 
-def run(*, quick: bool, only: str = "*", jobs: int = 1) -> None:
+def run(*, quick: bool, only: str = "*", jobs: int = 1, times: bool = True) -> None:
     """Prints the page, and writes that of the whole zoo. Times are CPU times, so that jobs disturb them little."""
 
     def told(name: str) -> Row:
         start = time.perf_counter()
-        row = examined(name, 1 if quick else PAIRS)
+        row = examined(name, (1 if quick else PAIRS) if times else 0)
         both = (*row.ours.verdicts.values(), *row.theirs.values())
         words = " / ".join(verdict.problem or verdict.note or _error(verdict) or "ok" for verdict in both)
         print(f"{name}: {words} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
@@ -332,9 +332,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
     parser.add_argument("only", nargs="?", default="*", help="pattern of network names, default all")
     parser.add_argument("--quick", action="store_true", help="one pair instead of three")
+    parser.add_argument(
+        "--no-times", action="store_true", help="leave out passes at ordinary sizes: minutes, not an hour"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="networks at a time, default 1")
     arguments = parser.parse_args()
-    run(quick=arguments.quick, only=arguments.only, jobs=arguments.jobs)
+    run(quick=arguments.quick, only=arguments.only, jobs=arguments.jobs, times=not arguments.no_times)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,8 @@ def examined(entry: Entry, ratios: tuple[float, ...], count: int) -> Ours:
         guarded(verdict, go)
     if not ours.channels:  # the other side must know the outputs all the same
         guarded(Verdict(), lambda: _learn(ours, ranp.trace(entry.build(), entry.example())))
-    guarded(Verdict(), lambda: _time(ours, entry, count))
+    if count:
+        guarded(Verdict(), lambda: _time(ours, entry, count))
     return ours
 
 
