@@ -17,6 +17,7 @@ import ranp
 from oracles import forward_backward, random_plan, random_scores, slim_error, tensors
 from ranp.obstacles import what_stays
 from topologies import TOPOLOGIES
+from topologies_code import Late
 from topologies_patterns import between
 from topology import Net, conv, tensor
 
@@ -330,22 +331,9 @@ def test_a_lazy_layer_asks_for_one_call_first() -> None:
     assert ranp.trace(model, tensor(2, 2, 3, 3, 3)).prunable == 6
 
 
-class BuildsItself(nn.Module):
-    """Makes its layer on the first call, so that nobody can cut it before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer: nn.Module | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.layer is None:
-            self.layer = nn.Conv3d(x.shape[1], 8, 1).to(x.device, x.dtype)
-        return self.layer(x)
-
-
 def test_what_is_built_in_the_first_call_is_left_alone() -> None:
     torch.manual_seed(0)
-    model, inputs = between(lambda m, x: m.late(x), late=BuildsItself()), tensor(2, 2, 4, 4, 4)
+    model, inputs = between(lambda m, x: m.late(x), late=Late()), tensor(2, 2, 4, 4, 4)
     result = ranp.prune(model, [(inputs, None)], loss, sparsity=0.4, criterion="magnitude", method="layerwise")
     assert result.plan.widths["a"] < 6
     assert result.plan.widths["b"] < 6
