@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ranp.errors import UnsupportedError, unknown_name
 
-__all__ = ["INITIALISATIONS", "Initialiser", "initialise"]
+__all__ = ["INITIALISATIONS", "WEIGHTED", "Initialiser", "initialise"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,8 @@ Initialiser = str | Callable[[nn.Module], Any]
 """The name of an initialisation, or a function that receives every module once, children first."""
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *_TRANSPOSED)
+WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *_TRANSPOSED)
+"""The layers whose output channels are a network's neurons."""
 _NORMS = (
     nn.BatchNorm1d,
     nn.BatchNorm2d,
@@ -87,7 +88,7 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
 def _initialise_module(name: str, module: nn.Module, draw: Draw, generator: torch.Generator) -> None:
     """Draw the parameters that ``module`` itself owns."""
     own = dict(module.named_parameters(recurse=False))
-    if isinstance(module, _WEIGHTED) and "weight" in own:
+    if isinstance(module, WEIGHTED) and "weight" in own:
         if not own["weight"].is_meta:
             _fill(own["weight"], _as_stored(draw(_output_first(module, own["weight"]), generator), module))
         if "bias" in own:

@@ -7,8 +7,6 @@ it, and the tensors fill what is left. No pickle is read or written. A checksum 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import logging
 import os
 import tempfile
@@ -21,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp import files
+from ranp import sealed
 from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
 from ranp.plan import Plan
 from ranp.registry import Registry
@@ -32,6 +30,7 @@ __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "regist
 
 FORMAT = "ranp-model"
 VERSION = 1
+_ENTRIES = ("network", "plan", "metadata")
 
 Build = Callable[[], nn.Module]
 """Makes the full network; what weights it starts from does not matter."""
@@ -62,14 +61,10 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
     Raises:
         StorageError: The file cannot be written, ``metadata`` is not plain JSON, or a tensor holds no data.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save as serialise
-
     network = unwrap(model)
     for name, module in network.named_modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             logger.warning("module %r has extra state, which is not saved: only parameters and buffers are", name)
-    tensors = {name: _plain(name, tensor) for name, tensor in named_tensors(network)}
     first = {id(tensor): name for name, tensor in named_tensors(network)}
     about = {
         "tied": {name: first[id(t)] for name, t in _all_tensors(network) if first[id(t)] != name},
@@ -77,22 +72,12 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         "training": network.training,
         "unlike": [name for name, module in network.named_modules() if module.training != network.training],
     }
-    header = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "network": _json("network", about),
+    entries = {
+        "network": sealed.to_json("network", about),
         "plan": plan_text(plan),
-        "metadata": _json("metadata", metadata),
+        "metadata": sealed.to_json("metadata", metadata),
     }
-    header["checksum"] = _checksum(header, tensors)
-    try:
-        data = serialise(tensors, header)
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise StorageError(
-            f"cannot write {str(path)!r}: safetensors does not take these tensors ({error}). "
-            "Convert them to a common floating-point type first."
-        ) from error
-    files.write_atomic(path, data)
+    sealed.write(path, dict(named_tensors(network)), entries, kind=FORMAT, version=VERSION)
 
 
 def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = None) -> nn.Module:
@@ -124,8 +109,8 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
         UnsupportedError: No network is registered under that name, or ``build`` does not make a network.
     """
     make = NETWORKS.get(build) if isinstance(build, str) else build
-    header, tensors = _read(path)
-    about = _parsed(path, header, "network")
+    header, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
+    about = sealed.entry(path, header, "network")
     plan = plan_from_text(path, header["plan"])
     with untouched_rng():
         network = slim(hollow(make), plan, example=example)
@@ -142,8 +127,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    value: dict[str, Any] = _parsed(path, _header(path), "metadata")
-    return value
+    return sealed.entry(path, _header(path), "metadata")
 
 
 def plan_of(path: str | os.PathLike[str]) -> Plan:
@@ -159,33 +143,6 @@ def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer under each of its names."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
-
-
-def _plain(name: str, tensor: Tensor) -> Tensor:
-    """A tensor as the file holds it: on the CPU, contiguous, sharing memory with no other."""
-    if tensor.is_meta:
-        raise StorageError(f"tensor {name!r} is on the meta device and holds no data. Give the network weights first.")
-    return tensor.detach().to("cpu", copy=True).contiguous()
-
-
-def _json(what: str, value: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(value, allow_nan=False, ensure_ascii=False, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise StorageError(
-            f"{what} is not plain JSON ({error}). Use strings, finite numbers, lists and dictionaries only."
-        ) from error
-
-
-def _checksum(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over every header entry but the checksum itself, and over name, type, shape and bytes of every tensor."""
-    digest = hashlib.sha256()
-    digest.update(json.dumps(sorted(item for item in header.items() if item[0] != "checksum")).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def plan_text(plan: Plan) -> str:
@@ -205,56 +162,8 @@ def plan_from_text(path: str | os.PathLike[str], text: str) -> Plan:
             raise StorageError(f"the plan inside {str(path)!r} cannot be read ({error})") from error
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Header and tensors of a whole, unchanged file."""
-    from safetensors import SafetensorError, safe_open
-
-    header = _header(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            # The file is mapped into memory; a clone outlives whatever happens to it.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise StorageError(_torn(path, error)) from error
-    if _checksum(header, tensors) != header["checksum"]:
-        raise StorageError(f"{str(path)!r} was changed since it was written: its checksum is wrong. Restore a copy.")
-    return header, tensors
-
-
 def _header(path: str | os.PathLike[str]) -> dict[str, str]:
-    from safetensors import SafetensorError, safe_open
-
-    if not Path(path).is_file():
-        raise StorageError(f"cannot read {str(path)!r}: there is no such file. Check the path.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise StorageError(_torn(path, error)) from error
-    wanted = {"version", "network", "plan", "metadata", "checksum"}
-    if header.get("format") != FORMAT or not wanted <= header.keys():
-        raise StorageError(f"{str(path)!r} holds tensors, but ranp.save did not write it. Pass a file that it wrote.")
-    if header["version"] not in map(str, range(1, VERSION + 1)):
-        raise StorageError(
-            f"{str(path)!r} has {FORMAT} version {header['version']!r}; this release reads 1 to {VERSION}. Update ranp."
-        )
-    return header
-
-
-def _torn(path: str | os.PathLike[str], error: Exception) -> str:
-    return f"{str(path)!r} is torn, or no safetensors file ({error}). Restore a copy, or save the network again."
-
-
-def _parsed(path: str | os.PathLike[str], header: Mapping[str, str], entry: str) -> dict[str, Any]:
-    try:
-        value = json.loads(header[entry])
-    except ValueError as error:
-        raise StorageError(f"entry {entry!r} in the header of {str(path)!r} is not JSON ({error}).") from error
-    if not isinstance(value, dict):
-        raise StorageError(
-            f"entry {entry!r} in the header of {str(path)!r} is a {type(value).__name__}, not an object."
-        )
-    return value
+    return sealed.header(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
 
 
 def hollow(build: Build) -> nn.Module:

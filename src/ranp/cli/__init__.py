@@ -1,6 +1,7 @@
 """The ``ranp`` command: one file per verb; what is slow to import is imported inside the verb.
 
-Exit status: 0 done, 2 the input was refused (one line says why), 1 anything else, 130 interrupted.
+Exit status: 0 done, 2 the input was refused (one line says why), 1 anything else, 130 interrupted, 143
+ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import Annotated
 import typer
 
 from ranp.cli.demo import demo
+from ranp.cli.evaluate import evaluate
 from ranp.cli.export import export
+from ranp.cli.plan import plan
 from ranp.cli.profile import profile
 from ranp.cli.prune import prune
 from ranp.cli.search import search
+from ranp.cli.train import train
 from ranp.errors import RanpError
 
 __all__ = ["app", "main"]
@@ -30,8 +34,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _verb in (profile, prune, search, export, demo):
+for _verb in (profile, prune, search, train, evaluate, export, demo):
     app.command(_verb.__name__)(_verb)
+app.add_typer(plan, name="plan")
 del _verb
 
 
@@ -66,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130, debug)
     except RanpError as error:
-        return _fail(str(error), 2, debug)
+        return _fail(str(error), getattr(error, "status", 2), debug)
     except Exception as error:
         show = getattr(error, "format_message", None)  # what the parser of the command line refuses
         if callable(show):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -47,23 +47,47 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: s
 
 
 @contextmanager
-def progress_bars(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Draws bars on stderr, one for each label; the value is a function of ``(label, done, total or None)``.
+def progress_bars(
+    *, quiet: bool = False, lines: Collection[str] = ()
+) -> Iterator[Callable[[str, int, int | None, str], None]]:
+    """Draws bars on stderr, one for each label, with the time that is left.
+
+    The value is a function of ``(label, done, total or None, remark)``.
 
     Args:
         quiet: Draw nothing.
+        lines: Labels that are told as whole lines instead: they stay, also where nobody is looking.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[remark]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True, soft_wrap=True), disable=quiet) as progress:
         bars: dict[str, TaskID] = {}
 
-        def move(label: str, done: int, total: int | None) -> None:
+        def move(label: str, done: int, total: int | None, remark: str = "") -> None:
+            if label in lines:
+                if not quiet:
+                    progress.console.print(f"{label} {done} of {total}: {remark}", highlight=False)
+                return
             if label not in bars:
-                bars[label] = progress.add_task(label, total=total)
-            progress.update(bars[label], completed=done, total=total)
+                bars[label] = progress.add_task(label, total=total, remark=remark)
+            progress.update(bars[label], completed=done, total=total, remark=remark)
 
         yield move
 
@@ -72,4 +96,4 @@ def progress_bars(*, quiet: bool = False) -> Iterator[Callable[[str, int, int | 
 def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
     """One bar: the value is a function of ``(done, total or None)``."""
     with progress_bars(quiet=quiet) as move:
-        yield lambda done, total: move(label, done, total)
+        yield lambda done, total: move(label, done, total, "")

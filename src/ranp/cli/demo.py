@@ -31,7 +31,7 @@ def demo(
 
     settings = Settings(sparsity=sparsity, steps=steps, size=size, seed=seed)
     with progress_bars() as progress:
-        shown = run(settings, progress)
+        shown = run(settings, lambda label, done, total: progress(label, done, total, ""))
     written = shown.save(out)
     comparison = shown.comparison
     if as_json:

@@ -32,9 +32,9 @@ def export(
     The inputs are those the network was pruned with, unless --input or --example says otherwise.
     """
     from ranp import load
-    from ranp.cli.folder import read_run
-    from ranp.cli.sources import find_network
+    from ranp.cli.sources import find_network, with_options
     from ranp.errors import UnsupportedError, unknown_name
+    from ranp.folder import read_run
     from ranp.integrations import exporting
     from ranp.integrations.export_formats import FORMATS
 
@@ -46,7 +46,7 @@ def export(
     exporting.check_target(out, force=force)
     FORMATS[format].require()
     recipe = read_run(folder)
-    network = find_network(model or recipe["model"])
+    network = with_options(find_network(model or recipe["model"]), recipe.get("options") or {})
     given = _example(network, recipe, inputs or (), example)
     slim = load(folder / "model.safetensors", network.build, example=given)
     made = exporting.export(slim, given, out, format=format, dynamic=dynamic, opset=opset, force=force)
@@ -67,22 +67,15 @@ def export(
 
 def _example(network: Any, recipe: dict[str, Any], inputs: Any, example: str | None) -> Any:
     """What goes into the network: said here, said to ``ranp prune``, known of the network, or the first batch."""
-    from ranp.cli.sources import find_data, find_example, needed_example
+    from ranp.cli.sources import Choice, find_data, find_example, needed_example
 
     if inputs or example:
         return find_example(network, inputs, example)
     if recipe.get("inputs") or recipe.get("example") or network.example is not None:
         return find_example(network, recipe.get("inputs") or (), recipe.get("example"))
     used = recipe.get("data") or {}
-    data = find_data(
-        network,
-        task=used.get("task"),
-        batches=used.get("batches"),
-        loss=used.get("loss"),
-        size=used.get("size"),
-        max_batches=1,
-        seed=0,
-    )
+    known = {name: used[name] for name in ("task", "scale", "batches", "loss", "size") if name in used}
+    data = find_data(network, Choice(**known, max_batches=1))
     if data is None:
         return needed_example(network, (), None)
     return next(iter(data.batches))[0]

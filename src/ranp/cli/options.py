@@ -29,8 +29,19 @@ Task = Annotated[
 DataFolder = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="DIR", help="Folder of a task's real data (not in this version).", rich_help_panel=_DATA
+        "--data",
+        metavar="DIR",
+        help="Folder of the task's data set as published; default: procedural samples.",
+        rich_help_panel=_DATA,
     ),
+]
+AllowMissing = Annotated[
+    bool,
+    typer.Option("--allow-missing", help="Take what is there of a partial data set.", rich_help_panel=_DATA),
+]
+Scale = Annotated[
+    str | None,
+    typer.Option(help="paper, or cpu: the task's small network and sizes; default paper.", rich_help_panel=_DATA),
 ]
 Batches = Annotated[
     str | None,
@@ -43,12 +54,14 @@ LossName = Annotated[
 Size = Annotated[
     int | None,
     typer.Option(
-        min=8, help="Edge of a task's volumes, default 64; costs stay at the network's own size.", rich_help_panel=_DATA
+        min=8,
+        help="Edge of a task's samples, default the recipe's; costs stay at the network's own size.",
+        rich_help_panel=_DATA,
     ),
 ]
 MaxBatches = Annotated[
     int | None,
-    typer.Option(min=1, help="Score on no more; default: all, or 10 objects of a task.", rich_help_panel=_DATA),
+    typer.Option(min=1, help="Score on no more; default: all, or 10 samples of a task.", rich_help_panel=_DATA),
 ]
 
 MethodName = Annotated[

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ranp.cli.sources import Data, Network, code, find_data, find_example, find_network, needed_example
+from ranp.cli.sources import (
+    Choice,
+    Data,
+    Network,
+    code,
+    find_data,
+    find_example,
+    find_network,
+    needed_example,
+    with_options,
+)
 from ranp.errors import UnsupportedError, unknown_name
 
 if TYPE_CHECKING:
@@ -44,13 +53,7 @@ def prepare(
     tie: str,
     mode: str,
     strength: float | None,
-    task: str | None,
-    folder: Path | None,
-    batches: str | None,
-    loss: str | None,
-    size: int | None,
-    max_batches: int | None,
-    seed: int,
+    choice: Choice,
     inputs: Sequence[str],
     example: str | None,
 ) -> Setup:
@@ -68,11 +71,11 @@ def prepare(
     TIES.get(tie)
     if mode not in ("train", "eval"):
         raise UnsupportedError(unknown_name("mode", mode, ("train", "eval")))
-    if folder is not None:
-        raise UnsupportedError("--data: real data sets cannot be read in this version. Leave it out, or use --batches.")
-    data = find_data(network, task=task, batches=batches, loss=loss, size=size, max_batches=max_batches, seed=seed)
+    data = find_data(network, choice)
     if data is not None:
+        network = with_options(network, data.options)
         found = find_example(network, inputs, example)
+        found = data.example if found is None else found
         return Setup(network, how, rule, data, found, data.strength if strength is None else strength)
     if rule.needs == "gradients":
         raise UnsupportedError(

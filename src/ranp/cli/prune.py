@@ -9,6 +9,7 @@ import typer
 
 from ranp.cli.console import progress_bar, show_json
 from ranp.cli.options import (
+    AllowMissing,
     Batches,
     CriterionName,
     DataFolder,
@@ -22,6 +23,7 @@ from ranp.cli.options import (
     MethodName,
     Mode,
     Model,
+    Scale,
     Seed,
     Size,
     Strength,
@@ -63,6 +65,8 @@ def prune(
     ] = "copy",
     task: Task = None,
     data: DataFolder = None,
+    allow_missing: AllowMissing = False,
+    scale: Scale = None,
     batches: Batches = None,
     loss: LossName = None,
     size: Size = None,
@@ -84,17 +88,20 @@ def prune(
 ) -> None:
     """Remove channels from a network before training, check the result, and report.
 
-    Writes plan.json, report.json, model.safetensors and recipe.json into DIR.
+    Writes plan.json, report.json, model.safetensors and recipe.json into DIR. Under torchrun every process scores its
+    share of a task's samples; all come to the same plan, and one of them writes it.
     """
     import torch
 
     from ranp import __version__
     from ranp import prune as prune_network
-    from ranp.cli.folder import check_folder, write_run
     from ranp.cli.preparation import code_or_name, prepare
-    from ranp.cli.sources import make
+    from ranp.cli.sources import Choice, make, plain
     from ranp.errors import UnsupportedError, unknown_name
+    from ranp.folder import check_folder, shapes_of, write_run
     from ranp.initialisation import INITIALISATIONS
+    from ranp.paper.training.team import joined
+    from ranp.storage import plan_text
 
     if budget:
         raise UnsupportedError(f"--budget {budget[0]!r} is not available in this version. Pass --sparsity instead.")
@@ -110,72 +117,73 @@ def prune(
     resources = ("flops", "memory", "params")
     if resource is not None and ":" not in resource and resource not in resources:
         raise UnsupportedError(unknown_name("resource", resource, resources))
-    setup = prepare(
-        model,
-        method=method,
-        criterion=criterion,
-        tie=tie,
-        mode=mode,
-        strength=strength,
-        task=task,
-        folder=data,
-        batches=batches,
-        loss=loss,
-        size=size,
-        max_batches=max_batches,
-        seed=seed,
-        inputs=inputs or (),
-        example=example,
-    )
-    network = make(setup.network, device)
-    with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
-        pruned = prune_network(
-            network,
-            setup.data.batches,
-            setup.data.loss,
-            sparsity=sparsity,
-            method=setup.method,
-            example=setup.example,
-            resource=None if resource is None else code_or_name(resource, "--resource"),
-            strength=setup.strength,
-            criterion=setup.criterion,
-            mode=mode,
-            keep=keep or (),
+    with joined(device) as team:
+        setup = prepare(
+            model,
+            method=method,
+            criterion=criterion,
             tie=tie,
-            exact=exact,
-            min_channels=min_channels,
-            round_to=round_to,
-            init=code_or_name(init, "--init"),
-            max_batches=max_batches,
-            seed=seed,
-            progress=progress,
+            mode=mode,
+            strength=strength,
+            choice=Choice(
+                task, data, allow_missing, scale, batches, loss, size, max_batches, seed, team.rank, team.size
+            ),
+            inputs=inputs or (),
+            example=example,
         )
-    recipe: dict[str, Any] = {
-        "model": model,
-        "inputs": list(inputs or ()),
-        "example": example,
-        "data": setup.data.used,
-        "sparsity": sparsity,
-        "method": setup.method.name,
-        "criterion": setup.criterion.name,
-        "resource": resource,
-        "strength": setup.strength,
-        "mode": mode,
-        "tie": tie,
-        "exact": exact,
-        "keep": list(keep or ()),
-        "min_channels": min_channels,
-        "round_to": round_to,
-        "init": init,
-        "max_batches": max_batches,
-        "seed": seed,
-        "device": device,
-        "versions": {"ranp": __version__, "torch": str(torch.__version__)},
-    }
-    written = [] if dry_run or out is None else write_run(out, pruned, recipe)
-    if as_json:
-        show_json({**pruned.report.to_dict(), "files": [str(path) for path in written]})
-        return
-    typer.echo(str(pruned.report))
-    if written:
-        typer.echo(f"\nwrote {', '.join(map(str, written))}")
+        network = make(setup.network, str(team.device))
+        with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients" or not team.leads) as progress:
+            pruned = prune_network(
+                network,
+                setup.data.batches,
+                setup.data.loss,
+                sparsity=sparsity,
+                method=setup.method,
+                example=setup.example,
+                resource=None if resource is None else code_or_name(resource, "--resource"),
+                strength=setup.strength,
+                criterion=setup.criterion,
+                mode=mode,
+                keep=keep or (),
+                tie=tie,
+                exact=exact,
+                min_channels=min_channels,
+                round_to=round_to,
+                init=code_or_name(init, "--init"),
+                max_batches=max_batches,
+                seed=seed,
+                progress=progress,
+            )
+        team.agree("plan", plan_text(pruned.plan))
+        if not team.leads:
+            return
+        recipe: dict[str, Any] = {
+            "model": model,
+            "options": plain(setup.data.options),
+            "inputs": list(inputs or (shapes_of(setup.example) if setup.data.options else ())),
+            "example": example,
+            "data": setup.data.used,
+            "sparsity": sparsity,
+            "method": setup.method.name,
+            "criterion": setup.criterion.name,
+            "resource": resource,
+            "strength": setup.strength,
+            "mode": mode,
+            "tie": tie,
+            "exact": exact,
+            "keep": list(keep or ()),
+            "min_channels": min_channels,
+            "round_to": round_to,
+            "init": init,
+            "max_batches": max_batches,
+            "seed": seed,
+            "device": device,
+            "versions": {"ranp": __version__, "torch": str(torch.__version__)},
+        }
+        written = [] if dry_run or out is None else write_run(out, pruned, recipe)
+        if as_json:
+            show_json({**pruned.report.to_dict(), "files": [str(path) for path in written]})
+            return
+        typer.echo(str(pruned.report))
+        if written:
+            typer.echo(f"\nwrote {', '.join(map(str, written))}")

@@ -6,6 +6,7 @@ import typer
 
 from ranp.cli.console import progress_bar, show_json
 from ranp.cli.options import (
+    AllowMissing,
     Batches,
     CriterionName,
     DataFolder,
@@ -19,6 +20,7 @@ from ranp.cli.options import (
     MethodName,
     Mode,
     Model,
+    Scale,
     Seed,
     Size,
     Strength,
@@ -37,6 +39,8 @@ def search(
     mode: Mode = "train",
     task: Task = None,
     data: DataFolder = None,
+    allow_missing: AllowMissing = False,
+    scale: Scale = None,
     batches: Batches = None,
     loss: LossName = None,
     size: Size = None,
@@ -53,7 +57,7 @@ def search(
     """
     from ranp import score, trace
     from ranp.cli.preparation import prepare
-    from ranp.cli.sources import make
+    from ranp.cli.sources import Choice, make
     from ranp.obstacles import told, what_stays
     from ranp.pruning import first_inputs
     from ranp.selection import Selection
@@ -65,13 +69,7 @@ def search(
         tie=tie,
         mode=mode,
         strength=strength,
-        task=task,
-        folder=data,
-        batches=batches,
-        loss=loss,
-        size=size,
-        max_batches=max_batches,
-        seed=seed,
+        choice=Choice(task, data, allow_missing, scale, batches, loss, size, max_batches, seed),
         inputs=inputs or (),
         example=example,
     )

@@ -6,8 +6,10 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ranp.errors import UnsupportedError, unknown_name
@@ -37,13 +39,55 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """What the command line says of the data.
+
+    Attributes:
+        task: ``--task``; a network of the paper has its own.
+        folder: ``--data``.
+        allow_missing: ``--allow-missing``.
+        scale: ``--scale``.
+        batches: ``--batches``.
+        loss: ``--loss``.
+        size: ``--size``.
+        max_batches: ``--max-batches``.
+        seed: ``--seed``.
+        rank: Of this process among those that score together.
+        ranks: How many there are.
+    """
+
+    task: str | None = None
+    folder: Path | None = None
+    allow_missing: bool = False
+    scale: str | None = None
+    batches: str | None = None
+    loss: str | None = None
+    size: int | None = None
+    max_batches: int | None = None
+    seed: int = 0
+    rank: int = 0
+    ranks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Data:
-    """What to score on. ``used`` tells a recipe what it was."""
+    """What to score on.
+
+    Attributes:
+        batches: Pairs of inputs and target.
+        loss: The loss.
+        strength: The task's lambda.
+        used: Tells a recipe what it was.
+        options: Arguments of the network that scale and data demand.
+        example: Inputs of one call where they demand some; its costs are then taken at the recipe's size.
+    """
 
     batches: Iterable[Any]
     loss: Callable[[Any, Any], Any]
     strength: float | None
     used: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    example: Any = None
 
 
 def code(text: str, option: str) -> Any:
@@ -149,57 +193,87 @@ def needed_example(network: Network, shapes: Sequence[str], function: str | None
     return example
 
 
-def find_data(
-    network: Network,
-    *,
-    task: str | None,
-    batches: str | None,
-    loss: str | None,
-    size: int | None,
-    max_batches: int | None,
-    seed: int,
-) -> Data | None:
+def with_options(network: Network, options: Mapping[str, Any]) -> Network:
+    """The network built with other arguments than its name says; it is then no longer known by that name's example."""
+    if not options:
+        return network
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return replace(network, build=partial(network.build, **plain), example=None)
+
+
+def find_data(network: Network, choice: Choice) -> Data | None:
     """What to score on: ``--batches`` and ``--loss``, ``--task``, or the task of a network of the paper; else None.
 
     Raises:
-        UnsupportedError: Options that do not go together, or an unknown task.
+        UnsupportedError: Options that do not go together, or an unknown task or scale.
+        DataError: The folder does not look right.
     """
-    from ranp.paper import tasks
-
-    if batches or loss:
-        if not batches or not loss or task:
-            raise UnsupportedError("--batches and --loss go together, and not with --task. Pass both, or --task alone.")
-        function, chosen = code(batches, "--batches"), code(loss, "--loss")
+    if choice.batches or choice.loss:
+        if not choice.batches or not choice.loss or choice.task or choice.folder:
+            raise UnsupportedError(
+                "--batches and --loss go together, and not with --task or --data. Pass both, or --task alone."
+            )
+        function, chosen = code(choice.batches, "--batches"), code(choice.loss, "--loss")
         return Data(
             function() if callable(function) else function,
             chosen() if isinstance(chosen, type) else chosen,
             None,
-            {"batches": batches, "loss": loss},
+            {"batches": choice.batches, "loss": choice.loss},
         )
-    known = {tasks.get(name).network: name for name in tasks.names()}
-    task = task or known.get(network.name)
-    if task is None:
+    name = choice.task or _task_of(network.name)
+    if name is None:
+        if choice.folder is not None or choice.scale is not None:
+            raise UnsupportedError("--data and --scale are a task's. Pass --task too.")
         return None
-    found = tasks.get(task)
-    count = max_batches or TASK_BATCHES
-    edge = size or 64
-    samples = found.train_data(size=edge, count=count, seed=seed)
-    return Data(_Volumes(samples, count), found.loss, found.strength, {"task": task, "size": edge, "objects": count})
+    return _task_data(network, name, choice)
 
 
-class _Volumes:
-    """Batches of one object each, as the paper scores, made when asked for."""
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a network as JSON says them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
-    def __init__(self, samples: Any, count: int) -> None:
-        self.samples, self.count = samples, count
 
-    def __len__(self) -> int:
-        return self.count
+def find_recipe(task: Any, scale: str | None) -> Any:
+    """The recipe of a scale.
 
-    def __iter__(self) -> Any:
-        for index in range(self.count):
-            volume, target = self.samples[index]
-            yield volume[None], target[None]
+    Raises:
+        UnsupportedError: There is no such scale.
+    """
+    if scale not in (None, "paper", "cpu"):
+        raise UnsupportedError(unknown_name("scale", scale, ("cpu", "paper")))
+    return task.cpu if scale == "cpu" else task.recipe
+
+
+def _task_of(network: str) -> str | None:
+    """The task that a network of the paper is for: the end of its name, but for its depth."""
+    from ranp.paper import models, tasks
+
+    known = {task for task in tasks.names() if f"-{task}" in network}
+    return known.pop() if known and network in models.names() else None
+
+
+def _task_data(network: Network, name: str, choice: Choice) -> Data:
+    from ranp.paper import models, tasks
+    from ranp.paper.scoring import ScoringBatches, example_of
+
+    found = tasks.get(name, choice.folder, allow_missing=choice.allow_missing)
+    recipe = find_recipe(found, choice.scale)
+    options = dict(recipe.options) if recipe.network == network.name else {}
+    if network.name in models.names():
+        options |= found.source.options
+    edge = choice.size or recipe.size
+    count = choice.max_batches or TASK_BATCHES
+    batches = ScoringBatches(found, edge, count, choice.seed, choice.rank, choice.ranks)
+    used = {
+        "task": name,
+        "folder": None if choice.folder is None else str(choice.folder),
+        "scale": choice.scale or "paper",
+        "size": edge,
+        "samples": min(count, len(batches.samples)),
+        "summary": found.source.summary,
+    }
+    example = example_of(found, recipe.size, choice.seed) if options else None
+    return Data(batches, found.loss, found.strength, used, options, example)
 
 
 def _public(value: Any) -> list[str]:

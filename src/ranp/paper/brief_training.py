@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from ranp.errors import DataError
-from ranp.paper.tasks.task import Sample, Task
+from ranp.errors import DataError, UnsupportedError
+from ranp.paper.tasks.task import Samples, Task
 
 __all__ = ["Lessons", "Objects", "evaluate", "gather", "step_seconds", "train"]
 
@@ -37,11 +36,17 @@ class Objects:
             yield self.inputs[start : start + size], self.labels[start : start + size]
 
 
-def gather(data: Dataset[Sample], count: int, progress: Progress | None = None) -> Objects:
-    """Makes ``count`` objects of a data set, once, so that no network waits for them."""
+def gather(data: Samples, count: int, progress: Progress | None = None) -> Objects:
+    """Makes ``count`` objects of a data set, once, so that no network waits for them.
+
+    Raises:
+        UnsupportedError: A sample has more than one input.
+    """
     inputs, labels = [], []
     for index in range(count):
         volume, target = data[index]
+        if not isinstance(volume, Tensor):
+            raise UnsupportedError(f"sample {index} has {len(volume)} inputs. Pass data with one input per sample.")
         inputs.append(volume)
         labels.append(target)
         if progress is not None:

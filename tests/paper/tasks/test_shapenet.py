@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper import models, tasks
+from ranp.paper.tasks import catalogue
 from ranp.paper.tasks.catalogue import CATEGORIES, PARTS
 
 TASK = tasks.get("shapenet")
@@ -25,17 +27,45 @@ def category_of(label: int) -> int:
 
 def test_the_task_is_the_papers() -> None:
     assert (TASK.name, TASK.network, TASK.classes, TASK.strength) == ("shapenet", "unet3d-shapenet", 50, 11)
+    assert TASK.sparsity == 0.9857
     assert TASK.network in models.names()
     assert len(CATEGORIES) == len(PARTS) == 16
     assert sum(PARTS) == 50
-    assert len(TASK.train_data()) == 6955  # type: ignore[arg-type]
-    assert len(TASK.valid_data()) == 7052  # type: ignore[arg-type]
+    assert list(FIRST) == list(catalogue.FIRST)
+    assert len(TASK.train_data()) == 6955
+    assert len(TASK.valid_data()) == 7052
 
 
-def test_only_what_exists_is_given() -> None:
-    assert tasks.names() == ("shapenet",)
-    with pytest.raises(UnsupportedError, match=r"unknown task 'brats'.*Allowed: shapenet"):
-        tasks.get("brats")
+def test_the_recipe_is_the_papers() -> None:
+    recipe = TASK.recipe
+    assert (recipe.optimiser, recipe.momentum, recipe.nesterov, recipe.weight_decay) == ("sgd", 0.9, True, 1e-4)
+    assert (recipe.size, recipe.batch, recipe.epochs) == (64, 12, 100)
+    assert (recipe.train_count, recipe.valid_count) == (None, None)
+    assert [recipe.rate(epoch) for epoch in (0, 1, 99)] == pytest.approx(
+        [0.1, 0.1 * math.exp(-0.04), 0.1 * math.exp(-0.04 * 99)]
+    )
+
+
+def test_the_small_recipe_fits_its_network_and_data() -> None:
+    recipe = TASK.cpu
+    model = models.build(recipe.network, **recipe.options).eval()
+    data = TASK.train_data(recipe.size, recipe.train_count, recipe.seed)
+    with torch.no_grad():
+        output = TASK.predict(model, data[0][0][None], recipe.size)
+    assert output.shape == (1, 50, *[recipe.size] * 3)
+    assert len(data) == recipe.train_count
+    assert len(data) % len(CATEGORIES) == 0
+    assert TASK.metrics.main == "miou"
+    assert TASK.metrics.higher_is_better
+    assert set(TASK.metrics(output, data[0][1][None])) == {"miou", "accuracy"}
+
+
+def test_unknown_tasks_are_refused() -> None:
+    assert "shapenet" in tasks.names()
+    with pytest.raises(
+        UnsupportedError, match=r"unknown task 'shapnet'; did you mean 'shapenet'\? Allowed: .*shapenet"
+    ):
+        tasks.get("shapnet")
 
 
 @pytest.mark.parametrize("size", [8, 24, 33])
@@ -67,9 +97,11 @@ def test_every_part_appears_and_objects_differ() -> None:
 def test_a_sample_depends_on_seed_split_and_index_alone() -> None:
     short, long = TASK.train_data(16, 5, 3), TASK.train_data(16, 40, 3)
     _ = long[39]
+    assert not short.varies
     for index in (4, 0, 2):
-        for ours, theirs in zip(short[index], long[index], strict=True):
-            assert torch.equal(ours, theirs)
+        for again in (long[index], long.draw(index, visit=9)):
+            for ours, theirs in zip(short[index], again, strict=True):
+                assert torch.equal(ours, theirs)
     assert not torch.equal(short[0][1], TASK.train_data(16, 5, 4)[0][1])
     valid = [TASK.valid_data(16, 32, seed)[i][1].numpy().tobytes() for seed in (0, 3) for i in range(32)]
     train = [TASK.train_data(16, 32, seed)[i][1].numpy().tobytes() for seed in (0, 3) for i in range(32)]
@@ -87,7 +119,7 @@ def test_the_global_generators_are_not_touched() -> None:
 
 def test_data_set_ends_where_it_ends() -> None:
     data = TASK.train_data(16, 3, 0)
-    assert len(list(data)) == 3  # type: ignore[call-overload]
+    assert len(list(data)) == 3
     with pytest.raises(IndexError):
         data[-1]
     batch, target = next(iter(DataLoader(data, batch_size=3)))
@@ -187,6 +219,29 @@ def test_loss_against_a_loop_over_voxels() -> None:
         for label, values in [(int(labels[tuple(where)]), scores[(slice(None), *where)].tolist())]
     ]
     assert TASK.loss(output, target).item() == pytest.approx(math.fsum(terms) / len(terms), rel=1e-5)
+
+
+@pytest.mark.parametrize("cuts", [(0, 1, 5), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)])
+def test_weighted_losses_of_parts_are_the_loss_of_the_whole(cuts: tuple[int, ...]) -> None:
+    output, target = (
+        tensor.to(kind) for tensor, kind in zip(batch(5, count=5), (torch.float64, torch.int64), strict=True)
+    )
+    target[3, target[3] != EMPTY] = torch.where(torch.arange(int((target[3] != EMPTY).sum())) % 3 > 0, EMPTY, 49)
+    parts = [(output[a:b], target[a:b]) for a, b in pairwise(cuts)]
+    weights = [TASK.weight(labels) for _, labels in parts]
+    assert weights == [sum(label != EMPTY for label in labels.flatten().tolist()) for _, labels in parts]
+    assert len(set(weights)) > 1
+    joined = sum(w * TASK.loss(*part) for w, part in zip(weights, parts, strict=True)) / sum(weights)
+    assert float(joined) == pytest.approx(float(TASK.loss(output, target)), rel=1e-12)
+
+
+def test_sums_of_batches_add_up_and_weight_categories_by_their_objects() -> None:
+    output, target = batch(6, count=5)
+    parts = [TASK.metrics.tally(output[i : i + 1], target[i : i + 1]) for i in range(5)]
+    whole = TASK.metrics.tally(output, target)
+    assert {name: sum(part[name] for part in parts) for name in whole} == pytest.approx(whole)
+    assert whole["objects"] == 5
+    assert whole["voxels"] == TASK.weight(target)
 
 
 @pytest.mark.parametrize("label", [-1, 50, 254])

@@ -7,6 +7,7 @@ Example:
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +24,7 @@ from ranp.paper.models.psmnet import PSMNet
 from ranp.paper.models.unet3d import UNet3d
 from ranp.storage import register_network
 
-__all__ = ["I3D", "MobileNetV2", "PSMNet", "UNet3d", "build", "example", "names"]
+__all__ = ["I3D", "MobileNetV2", "PSMNet", "UNet3d", "arguments", "build", "example", "names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,15 @@ _NETWORKS: Mapping[str, _Network] = {
 def names() -> tuple[str, ...]:
     """The names that ``build`` and ``example`` know, sorted."""
     return tuple(sorted(_NETWORKS))
+
+
+def arguments(name: str) -> tuple[str, ...]:
+    """What ``build`` takes as ``overrides`` for a network.
+
+    Raises:
+        UnsupportedError: No network has that name.
+    """
+    return tuple(inspect.signature(_find(name).make).parameters)
 
 
 def build(name: str, *, init: Initialiser = "glorot", seed: int = 0, **overrides: Any) -> nn.Module:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ranp.paper.tasks.solids import Solid, ball, box, ring, tube
 
-__all__ = ["CATEGORIES", "PARTS"]
+__all__ = ["CATEGORIES", "FIRST", "NAMES", "PARTS"]
 
 Draw = Callable[[float, float], float]
 """A number between two bounds."""
@@ -259,5 +259,11 @@ CATEGORIES: tuple[Callable[[Draw], list[Solid]], ...] = (
 )
 """In ShapeNet's order."""
 
+NAMES = tuple(category.__name__.capitalize() for category in CATEGORIES)
+"""As ShapeNet writes them."""
+
 PARTS = (4, 2, 2, 4, 4, 3, 3, 2, 4, 2, 6, 2, 3, 3, 3, 3)
 """Parts of each category; labels count on from one category to the next, 50 in all."""
+
+FIRST = tuple(sum(PARTS[:category]) for category in range(len(PARTS)))
+"""Label of each category's first part."""

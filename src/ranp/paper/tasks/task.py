@@ -1,26 +1,151 @@
-"""What a task is: its data, its loss, its metrics and the settings the paper uses for it."""
+"""What a task is: its data, its loss, its metrics, and the paper's settings for it. One contract for all four."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Protocol
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-__all__ = ["Sample", "SampleSource", "Task"]
+from ranp.errors import DataError
+from ranp.paper.recipe import Recipe
+from ranp.tracing.stage import call
 
-Sample = tuple[Tensor, Tensor]
-"""Input and target of one object."""
+__all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task"]
+
+Inputs = Tensor | tuple[Tensor, ...]
+"""What goes into a network: one tensor, or several (a stereo pair)."""
+
+Sample = tuple[Inputs, Tensor]
+"""Inputs and target of one sample, without a batch dimension."""
+
+Progress = Callable[[int, int], object]
+"""``(done, of how many)``."""
+
+
+class Samples(Dataset[Sample], ABC):
+    """A data set whose samples depend on their number and their visit alone, so that a broken run can go on exactly.
+
+    Attributes:
+        varies: Whether a later visit gives another sample (crops, flips); where it does not, samples may be kept.
+    """
+
+    varies: bool = False
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def draw(self, index: int, visit: int = 0) -> Sample:
+        """Sample ``index`` as it is on its ``visit``-th visit, which is the epoch.
+
+        Randomness comes from a generator made from seed, split, index and visit, never from a global one.
+        """
+
+    def check(self, progress: Progress | None = None) -> None:
+        """Looks at every label there is before anything is trained; procedural data has nothing to check.
+
+        Raises:
+            DataError: A file is missing, torn or mislabelled; the message names it, the value and what is allowed.
+        """
+
+    def __getitem__(self, index: int) -> Sample:
+        """Sample ``index`` on its first visit."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        return self.draw(index)
 
 
 class SampleSource(Protocol):
-    """Makes a map-style data set whose sample ``i`` depends on the seed, the split and ``i`` alone."""
+    """Makes a data set."""
 
-    def __call__(self, size: int = ..., count: int = ..., seed: int = ...) -> Dataset[Sample]:
-        """``count`` samples of edge length ``size``."""
+    def __call__(self, size: int = ..., count: int | None = ..., seed: int = ...) -> Samples:
+        """``count`` samples (None: all there are) of edge length ``size``."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where samples come from.
+
+    Attributes:
+        train_data: ``train_data(size, count, seed)``, the data to score and train on.
+        valid_data: ``valid_data(size, count, seed)``, disjoint from the training data of any seed.
+        options: What the data demand of the network, such as ``{"in_channels": 2}``.
+        summary: What is there, in one line: counts, and what is missing.
+    """
+
+    train_data: SampleSource
+    valid_data: SampleSource
+    options: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+
+
+class Opener(Protocol):
+    """Reads a data set in its published form."""
+
+    def __call__(self, folder: Path, *, allow_missing: bool, fold: int) -> Source:
+        """The data set in a folder.
+
+        Args:
+            folder: As published.
+            allow_missing: Take what is there of what the official lists name.
+            fold: Which part validates, see ``Recipe.fold``.
+
+        Raises:
+            DataError: The folder does not look right: what was expected, and what was found.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Figures of a task, made from sums, so that batches and ranks can be added up exactly.
+
+    Attributes:
+        tally: ``tally(output, target)``, the sums of one batch by name, always the same names.
+        figures: ``figures(sums)``, figures by name, of sums that were added up.
+        main: The figure that says how good a network is.
+        higher_is_better: Of ``main``.
+    """
+
+    tally: Callable[[Tensor, Tensor], dict[str, float]]
+    figures: Callable[[Mapping[str, float]], dict[str, float]]
+    main: str
+    higher_is_better: bool = True
+
+    def __call__(self, output: Tensor, target: Tensor) -> dict[str, float]:
+        """Figures of one batch."""
+        return self.figures(self.tally(output, target))
+
+    def over(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        """Figures over batches of outputs and targets; an iterator needs only one batch's memory at a time.
+
+        Raises:
+            DataError: There are none, or one of them is not right.
+        """
+        total: dict[str, float] = {}
+        for output, target in pairs:
+            for name, value in self.tally(output, target).items():
+                total[name] = total.get(name, 0.0) + value
+        if not total:
+            raise DataError("there is nothing to evaluate; pass at least one batch.")
+        return self.figures(total)
+
+
+def _plainly(model: nn.Module, inputs: Inputs, size: int) -> Tensor:
+    """What the network answers to a batch as it is."""
+    output: Tensor = call(model, inputs)
+    return output
+
+
+def _samples(target: Tensor) -> float:
+    return float(len(target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +154,58 @@ class Task:
 
     Attributes:
         name: Its name on the command line.
-        network: Name of its network in ``ranp.paper.models``.
-        classes: Labels a network must tell apart.
+        classes: Labels a network must tell apart; 0 if it predicts a number.
         strength: The paper's lambda for reweighting on this task.
-        train_data: ``train_data(size, count, seed)``, the data to score and train on.
-        valid_data: ``valid_data(size, count, seed)``, disjoint from the training data of any seed.
-        loss: ``loss(output, target)``, a scalar.
-        metrics: ``metrics(output, target)``, figures of one batch by name.
-        evaluate: ``evaluate(pairs)``, the same figures over all ``(output, target)`` batches of a data set.
+        sparsity: The paper's sparsity of RANP-f on this task's network.
+        recipe: The paper's recipe.
+        cpu: A small recipe that two cores can follow in minutes, small network included.
+        source: Where samples come from; procedural unless ``reading`` made the task.
+        loss: ``loss(output, target)``, a scalar: a mean over a batch.
+        metrics: Figures of a batch, or of many.
+        weight: ``weight(target)``: over how much the loss of a batch is a mean (labelled voxels, samples, ...). Means
+            of parts, weighted so, are the mean of the whole: over ranks, over accumulated parts.
+        predict: ``predict(model, inputs, size)``: what a network in eval mode answers to a batch of the validation
+            data, which may be larger than what it was trained on.
+        open: Reads the published data set.
     """
 
     name: str
-    network: str
     classes: int
     strength: float
-    train_data: SampleSource
-    valid_data: SampleSource
-    loss: Callable[[Tensor, Tensor], Tensor]
-    metrics: Callable[[Tensor, Tensor], dict[str, float]]
-    evaluate: Callable[[Iterable[tuple[Tensor, Tensor]]], dict[str, float]]
+    sparsity: float
+    recipe: Recipe
+    cpu: Recipe
+    source: Source
+    loss: Callable[[Any, Tensor], Tensor]
+    metrics: Metrics
+    open: Opener
+    weight: Callable[[Tensor], float] = _samples
+    predict: Callable[[nn.Module, Inputs, int], Tensor] = _plainly
+
+    @property
+    def network(self) -> str:
+        """Name of its network in ``ranp.paper.models``."""
+        return self.recipe.network
+
+    def train_data(self, size: int | None = None, count: int | None = None, seed: int = 0) -> Samples:
+        """The data to score and train on; ``size`` is the recipe's by default, ``count`` all there are."""
+        return self.source.train_data(size=self.recipe.size if size is None else size, count=count, seed=seed)
+
+    def valid_data(self, size: int | None = None, count: int | None = None, seed: int = 0) -> Samples:
+        """The data to validate on."""
+        return self.source.valid_data(size=self.recipe.size if size is None else size, count=count, seed=seed)
+
+    def evaluate(self, pairs: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+        """Figures over batches of outputs and targets."""
+        return self.metrics.over(pairs)
+
+    def reading(self, folder: Path | str, *, allow_missing: bool = False, fold: int = 0) -> Task:
+        """The task on a published data set instead of procedural data.
+
+        Raises:
+            DataError: The folder does not look right.
+        """
+        path = Path(folder)
+        if not path.is_dir():
+            raise DataError(f"--data {str(path)!r} is not a folder. Pass the folder of the {self.name} data set.")
+        return dataclasses.replace(self, source=self.open(path, allow_missing=allow_missing, fold=fold))

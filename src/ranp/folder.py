@@ -80,3 +80,9 @@ def read_run(folder: Path) -> dict[str, Any]:
             "Restore it, or prune again."
         )
     return recipe
+
+
+def shapes_of(example: Any) -> list[str]:
+    """The sizes of inputs, as ``--input`` takes them."""
+    tensors = example if isinstance(example, tuple | list) else (example,)
+    return ["x".join(map(str, tensor.shape)) for tensor in tensors]

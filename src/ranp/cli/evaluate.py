@@ -1,0 +1,39 @@
+"""``ranp evaluate``: a trained network of a run folder, measured again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranp.cli.console import progress_bars, show_json, show_table
+from ranp.cli.options import AllowMissing, DataFolder, Device, Json
+
+
+def evaluate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that ranp train wrote.")],
+    data: DataFolder = None,
+    allow_missing: AllowMissing = False,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Print the figures of a trained network on the data it was validated on, or on those of --data."""
+    from ranp.paper import tasks, training
+    from ranp.paper.training.evaluation import recipe_of
+
+    stored, recipe = recipe_of(folder)
+    before = stored.get("data") or {}
+    where = data or (Path(before["folder"]) if before.get("folder") else None)
+    task = tasks.get(
+        stored["task"], where, allow_missing=allow_missing or bool(before.get("allow_missing")), fold=recipe.fold
+    )
+    with training.joined(device) as team, progress_bars(quiet=not team.leads) as progress:
+        figures = training.evaluate(folder, task, team=team, progress=progress)
+    if not team.leads:
+        return
+    if as_json:
+        show_json({"folder": str(folder), "task": task.name, "data": None if where is None else str(where), **figures})
+        return
+    title = f"{task.name}, {task.source.summary or 'procedural samples'}"
+    show_table(("figure", "value"), [(name, f"{value:.4f}") for name, value in figures.items()], title=title)

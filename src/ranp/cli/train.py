@@ -1,0 +1,169 @@
+"""``ranp train``: a network of a task, full or slim, trained into a run folder; on one machine or many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ranp.cli.console import progress_bars, show_json, show_table
+from ranp.cli.options import AllowMissing, DataFolder, Device, Json, Scale, Strength
+
+if TYPE_CHECKING:
+    from ranp.paper.training import Run, Team
+
+_PRUNE, _TRAIN, _RUN = "What to prune", "How to train", "Run"
+
+
+def train(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="shapenet, brats, ucf101 or sceneflow.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The run folder.", rich_help_panel=_RUN)],
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="plan.json of ranp prune, of this or another size or task.", rich_help_panel=_PRUNE
+        ),
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Or prune first: ranp-f, random, ...", rich_help_panel=_PRUNE)
+    ] = None,
+    sparsity: Annotated[
+        float | None, typer.Option(help="Fraction of channels that --method removes.", rich_help_panel=_PRUNE)
+    ] = None,
+    prune_size: Annotated[
+        int | None,
+        typer.Option(min=8, help="Edge of the samples to score on; default the recipe's.", rich_help_panel=_PRUNE),
+    ] = None,
+    prune_batches: Annotated[
+        int, typer.Option(min=1, help="How many samples to score on.", rich_help_panel=_PRUNE)
+    ] = 10,
+    strength: Strength = None,
+    data: DataFolder = None,
+    allow_missing: AllowMissing = False,
+    scale: Scale = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change the recipe, such as epochs=10 or options.widths=16,32; repeat it.",
+            rich_help_panel=_TRAIN,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint in DIR, if any.", rich_help_panel=_RUN)
+    ] = False,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Train a network of a task by the paper's recipe, or a small one (--scale cpu).
+
+    Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
+    bit by bit as if it had not been.
+    """
+    from ranp.errors import UnsupportedError
+    from ranp.paper import tasks, training
+    from ranp.plan import Plan
+
+    if (method is None) != (sparsity is None):
+        raise UnsupportedError("--method and --sparsity go together. Pass both, or neither.")
+    if plan is not None and method is not None:
+        raise UnsupportedError("--plan and --method both say what to remove. Pass one of them.")
+    if sparsity is not None and not 0 <= sparsity < 1:
+        raise UnsupportedError(f"--sparsity {sparsity:g} is no fraction. Pass one from 0 up to below 1.")
+    tasks.get(task)
+    cut = None if plan is None else Plan.load(plan)
+    how = None
+    if method is not None and sparsity is not None:
+        how = training.Pruning(method, sparsity, prune_size, prune_batches, strength)
+    found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
+    with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
+        if team.leads and found.source.summary:
+            progress("data", 1, 1, found.source.summary)
+        run = training.train(
+            found,
+            out,
+            recipe=recipe,
+            settings=settings or (),
+            plan=cut,
+            pruning=how,
+            resume=resume,
+            team=team,
+            about=about,
+            progress=progress,
+        )
+    if team.leads:
+        _show(run, found, team, as_json)
+
+
+def _found(
+    name: str,
+    data: Path | None,
+    allow_missing: bool,
+    scale: str | None,
+    settings: list[str],
+    out: Path,
+    resume: bool,
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The task with its data and the recipe to begin with; a run that goes on has both in its folder.
+
+    Raises:
+        UnsupportedError: The folder is of another task.
+    """
+    from ranp import files
+    from ranp.cli.sources import find_recipe
+    from ranp.errors import UnsupportedError
+    from ranp.folder import RECIPE, RECIPE_VERSION
+    from ranp.paper import tasks
+    from ranp.paper.recipe import Recipe
+    from ranp.paper.training.runs import restarted
+
+    task = tasks.get(name)
+    recipe = find_recipe(task, scale)
+    if (resume or restarted()) and (out / "recipe.json").is_file():
+        stored = files.read_json(out / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+        if stored.get("task") != name:
+            raise UnsupportedError(
+                f"{str(out)!r} is a run of task {stored.get('task')!r}, not {name!r}. Name that one."
+            )
+        before = stored.get("data") or {}
+        data = data or (Path(before["folder"]) if before.get("folder") else None)
+        allow_missing = allow_missing or bool(before.get("allow_missing"))
+        if scale is None:
+            recipe = Recipe.from_dict(stored["recipe"])
+    wanted = recipe.but(settings)
+    if data is not None:
+        task = tasks.get(name, data, allow_missing=allow_missing, fold=wanted.fold)
+    about = {
+        "data": {
+            "task": name,
+            "folder": None if data is None else str(data),
+            "allow_missing": allow_missing,
+            "scale": scale or "paper",
+            "summary": task.source.summary,
+        }
+    }
+    return task, recipe, about
+
+
+def _show(run: Run, task: Any, team: Team, as_json: bool) -> None:
+    epochs = [record for record in run.records if record["kind"] == "epoch"]
+    last = epochs[-5:]
+    if as_json:
+        show_json({"folder": str(run.folder), "figures": run.figures, "epochs": epochs, "widths": run.plan.widths})
+        return
+    names = list(run.figures)
+    rows = [
+        (
+            str(record["epoch"]),
+            f"{record['loss']:.4f}",
+            *(f"{record['valid'][name]:.4f}" if record.get("valid") else "" for name in names),
+            f"{record['seconds']:.0f}",
+        )
+        for record in last
+    ]
+    share = run.plan.sparsity.of_channels
+    title = f"{task.name}: {len(run.plan.widths)} layers, {share:.1%} of the channels removed, the last epochs"
+    show_table(("epoch", "loss", *names, "seconds"), rows, title=title)
+    typer.echo(f"wrote {run.folder}")

@@ -1,0 +1,230 @@
+"""How a network is trained: every choice of the paper as a field, every field checked, every field overridable.
+
+A recipe is a value: a task carries the paper's and a small one, ``--set key=value`` makes another, a run folder holds
+the one it was made with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ranp.errors import UnsupportedError, unknown_name
+
+__all__ = ["Recipe"]
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "optimiser": ("sgd", "adam"),
+    "schedule": ("constant", "exponential", "step"),
+    "precision": ("float32", "bf16", "fp16"),
+    "batch_norm": ("rank", "sync"),
+    "init": ("glorot", "orthogonal", "kaiming"),
+}
+_AT_LEAST: Mapping[str, float] = {
+    "size": 8,
+    "epochs": 1,
+    "batch": 1,
+    "valid_batch": 1,
+    "accumulate": 1,
+    "train_count": 1,
+    "valid_count": 1,
+    "valid_every": 1,
+    "checkpoint_every": 1,
+    "keep_checkpoints": 1,
+    "workers": 0,
+    "fold": 0,
+    "seed": 0,
+    "weight_decay": 0,
+    "decay": 0,
+}
+_OPTIONS = "options."
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a network is trained.
+
+    Attributes:
+        network: Name in ``ranp.paper.models``.
+        options: Arguments of the network's class that differ from that name's, such as ``{"widths": (16, 32)}``.
+        size: Edge of a training sample, as the task means it.
+        epochs: Passes over the training data.
+        batch: Samples of one optimiser step, over all ranks and all accumulated parts.
+        optimiser: ``"sgd"`` or ``"adam"``.
+        learning_rate: At the first epoch.
+        momentum: Of SGD.
+        nesterov: Nesterov's momentum, of SGD.
+        amsgrad: AMSGrad, of Adam.
+        weight_decay: As the optimiser applies it.
+        schedule: ``"constant"``, ``"exponential"`` (times ``exp(-decay * epoch)``) or ``"step"`` (times ``decay`` at
+            each of ``milestones``).
+        decay: See ``schedule``.
+        milestones: Epochs at which a step schedule steps.
+        init: How the weights are drawn, of the full and of the slim network: ``"glorot"``, ``"orthogonal"``,
+            ``"kaiming"``.
+        train_count: Samples of an epoch; None for all there are.
+        valid_count: Samples to validate on; None for all there are.
+        valid_batch: Samples of one step of validation.
+        valid_every: Epochs from one validation to the next; the last epoch is always validated.
+        fold: Which part of the data validates: of five folds (BraTS), of three splits (UCF101).
+        accumulate: Parts that a rank's share of a batch is computed in, one after the other.
+        precision: ``"float32"``, or the type of autocast, ``"bf16"`` or ``"fp16"``.
+        channels_last: Memory format ``channels_last_3d``.
+        compile: ``torch.compile``.
+        batch_norm: Over which samples batch norm takes its statistics: those of a ``"rank"``, or ``"sync"``, of all.
+        workers: Processes of each rank that load data.
+        deterministic: Refuse operators that do not repeat bit by bit.
+        checkpoint_every: Steps from one checkpoint to the next; None for one at the end of every epoch.
+        keep_checkpoints: How many are kept.
+        tensorboard: Write TensorBoard's files too, if it is installed.
+        seed: Of weights, samples and their order.
+    """
+
+    network: str
+    size: int
+    epochs: int
+    batch: int
+    optimiser: str
+    learning_rate: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+    momentum: float = 0.9
+    nesterov: bool = False
+    amsgrad: bool = False
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    decay: float = 0.1
+    milestones: tuple[int, ...] = ()
+    init: str = "glorot"
+    train_count: int | None = None
+    valid_count: int | None = None
+    valid_batch: int = 1
+    valid_every: int = 1
+    fold: int = 0
+    accumulate: int = 1
+    precision: str = "float32"
+    channels_last: bool = False
+    compile: bool = False
+    batch_norm: str = "rank"
+    workers: int = 0
+    deterministic: bool = False
+    checkpoint_every: int | None = None
+    keep_checkpoints: int = 3
+    tensorboard: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuses values out of range, whoever made the recipe."""
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise UnsupportedError(unknown_name(name, getattr(self, name), allowed))
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if value is not None and not value >= least:
+                raise UnsupportedError(f"{name}={value}: it must be at least {least:g}.")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise UnsupportedError(f"learning_rate={self.learning_rate}: it must be finite and above 0.")
+        if not 0 <= self.momentum < 1:
+            raise UnsupportedError(f"momentum={self.momentum}: it must be from 0 up to below 1.")
+        if self.nesterov and self.optimiser == "sgd" and not self.momentum:
+            raise UnsupportedError("nesterov=true needs momentum above 0. Set momentum, or nesterov=false.")
+        if list(self.milestones) != sorted({step for step in self.milestones if step > 0}):
+            raise UnsupportedError(
+                f"milestones={list(self.milestones)}: they must be epochs above 0, in rising order, none twice."
+            )
+
+    def rate(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        if self.schedule == "exponential":
+            return self.learning_rate * math.exp(-self.decay * epoch)
+        if self.schedule == "step":
+            return self.learning_rate * self.decay ** sum(epoch >= step for step in self.milestones)
+        return self.learning_rate
+
+    def but(self, settings: Iterable[str]) -> Recipe:
+        """The recipe with ``key=value`` settings of a command line.
+
+        A value is read as the field is typed; lists are written ``40,55,60``, "all" and "none" say None. A key
+        ``options.widths`` sets an argument of the network.
+
+        Raises:
+            UnsupportedError: No such field, or a value that it cannot have.
+        """
+        changes: dict[str, Any] = {}
+        options = dict(self.options)
+        kinds = {entry.name: str(entry.type) for entry in dataclasses.fields(self)}
+        for setting in settings:
+            key, equals, text = setting.partition("=")
+            key, text = key.strip(), text.strip()
+            if not equals or not key or not text:
+                raise UnsupportedError(f"--set {setting!r} is not key=value. For example --set epochs=10.")
+            if key.startswith(_OPTIONS):
+                options[key.removeprefix(_OPTIONS)] = _loosely(text)
+            elif key not in kinds or key == "options":
+                raise UnsupportedError(f"--set {setting!r}: {unknown_name('setting', key, (*kinds, _OPTIONS + '*'))}")
+            else:
+                changes[key] = _read(key, kinds[key], text)
+        return dataclasses.replace(self, options=options, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as plain values, ready for JSON."""
+        plain = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return {**plain, "options": _plain(dict(self.options)), "milestones": list(self.milestones)}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Recipe:
+        """The recipe that ``to_dict`` made plain.
+
+        Raises:
+            UnsupportedError: A field is unknown, missing or out of range.
+        """
+        known = {entry.name for entry in dataclasses.fields(cls)}
+        for name in value:
+            if name not in known:
+                raise UnsupportedError(unknown_name("setting", name, known))
+        options = {name: tuple(v) if isinstance(v, list) else v for name, v in dict(value.get("options", {})).items()}
+        try:
+            return cls(**{**value, "options": options, "milestones": tuple(value.get("milestones", ()))})
+        except TypeError as error:
+            raise UnsupportedError(f"the recipe is not complete: {error}. Restore it, or start again.") from error
+
+
+def _read(key: str, kind: str, text: str) -> Any:
+    """A value as its field is typed."""
+    if "None" in kind and text.lower() in ("none", "all"):
+        return None
+    try:
+        if kind.startswith("bool"):
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
+        if kind.startswith("int"):
+            return int(text)
+        if kind.startswith("float"):
+            return float(text)
+        if kind.startswith("tuple"):
+            return tuple(int(part) for part in text.split(",")) if text.lower() != "none" else ()
+    except (ValueError, KeyError) as error:
+        wanted = {"bool": "true or false", "int": "a whole number", "floa": "a number", "tupl": "whole numbers, 40,55"}
+        also = ", or none" if "None" in kind else ""
+        raise UnsupportedError(f"--set {key}={text}: {key} is {wanted[kind[:4].strip()]}{also}.") from error
+    return text
+
+
+def _loosely(text: str) -> Any:
+    """A value whose type only the network knows: numbers and booleans as they look, 4,8 a tuple, else the word."""
+    if "," in text:
+        return tuple(_loosely(part.strip()) for part in text.split(",") if part.strip())
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,181 @@
+"""Checkpoints: everything a run needs to go on bit by bit, in files that are whole or not there.
+
+Weights and the optimiser's tensors are safetensors; position, learning rates and the random state of every rank are
+JSON in the header; a checksum covers both. The last few are kept: one that is torn or changed is passed
+over for the one before.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ranp import sealed
+from ranp.errors import StorageError
+
+__all__ = ["Checkpoints", "Position", "State"]
+
+logger = logging.getLogger(__name__)
+
+_KIND, _VERSION = "ranp-checkpoint", 1
+_NEEDS = ("state", "random", "run")
+_NAME = re.compile(r"checkpoint-(\d{9})\.safetensors")
+_LEFT_OVER = re.compile(r"\.checkpoint-\d{9}\.safetensors\.[0-9a-f]+\.tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a run is.
+
+    Attributes:
+        epoch: Epochs that are over.
+        step: Steps of the present epoch that are over.
+        steps: Steps in all.
+        seconds: Spent on training, over all starts of the run.
+        loss: Sum of the losses of the present epoch's steps.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A run at rest between two steps.
+
+    Attributes:
+        position: Where it is.
+        model: Parameters and buffers by name.
+        optimiser: As torch's ``state_dict`` gives it.
+        scaler: Of float16 gradients; empty where there is none.
+        random: ``randomness.capture`` of each rank.
+        run: Tells which run it is of: another recipe's checkpoint is not gone on from.
+    """
+
+    position: Position
+    model: Mapping[str, Tensor]
+    optimiser: Mapping[str, Any]
+    scaler: Mapping[str, Any]
+    random: tuple[str, ...]
+    run: str
+
+
+class Checkpoints:
+    """The checkpoints of a run folder.
+
+    Args:
+        folder: Where they lie.
+        keep: How many are kept; older ones are removed when a new one is safely there.
+    """
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder, self.keep = folder, keep
+
+    def files(self) -> list[Path]:
+        """The checkpoints there are, the newest first."""
+        named = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)] if self.folder.is_dir() else []
+        return sorted(named, reverse=True)
+
+    def write(self, state: State) -> Path:
+        """Writes a checkpoint, whole or not at all, and removes those that are too many.
+
+        Raises:
+            StorageError: It cannot be written; those there were are still there.
+        """
+        path = self.folder / f"checkpoint-{state.position.steps:09d}.safetensors"
+        tensors = {f"model.{name}": tensor for name, tensor in state.model.items()}
+        numbers: dict[str, dict[str, Any]] = {}
+        for index, values in state.optimiser["state"].items():
+            for key, value in values.items():
+                if isinstance(value, Tensor):
+                    tensors[f"optimiser.{index}.{key}"] = value
+                else:
+                    numbers.setdefault(str(index), {})[key] = value
+        about = {
+            "position": asdict(state.position),
+            "groups": state.optimiser["param_groups"],
+            "numbers": numbers,
+            "scaler": dict(state.scaler),
+        }
+        entries = {
+            "state": sealed.to_json("the state of training", about),
+            "random": sealed.to_json("the random state", {str(rank): text for rank, text in enumerate(state.random)}),
+            "run": state.run,
+        }
+        sealed.write(path, tensors, entries, kind=_KIND, version=_VERSION)
+        for old in self.files()[self.keep :]:
+            with suppress(OSError):
+                old.unlink()
+        return path
+
+    def newest(self, run: str) -> State | None:
+        """The newest checkpoint that is whole; None if there is none at all.
+
+        Raises:
+            StorageError: There are some, and none is whole; or the newest is of another run.
+        """
+        self._tidy()
+        found = self.files()
+        for path in found:
+            try:
+                state = _read(path)
+            except StorageError as error:
+                logger.warning("checkpoint passed over: %s", error)
+                continue
+            if state.run != run:
+                raise StorageError(
+                    f"{str(path)!r} is of a run with another network or recipe. Go on with the options that run was "
+                    "started with, or name another folder."
+                )
+            return state
+        if found:
+            raise StorageError(
+                f"none of the {len(found)} checkpoints in {str(self.folder)!r} is whole. Restore one, or start again "
+                "in another folder."
+            )
+        return None
+
+    def _tidy(self) -> None:
+        """Removes what a killed process left half written."""
+        if self.folder.is_dir():
+            for path in self.folder.iterdir():
+                if _LEFT_OVER.fullmatch(path.name):
+                    with suppress(OSError):
+                        path.unlink()
+
+
+def _read(path: Path) -> State:
+    told, tensors = sealed.read(path, kind=_KIND, version=_VERSION, needs=_NEEDS, writer="ranp train")
+    about, random = sealed.entry(path, told, "state"), sealed.entry(path, told, "random")
+    model: dict[str, Tensor] = {}
+    values: dict[int, dict[str, Any]] = {int(index): dict(numbers) for index, numbers in about["numbers"].items()}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        if part == "model":
+            model[rest] = tensor
+        else:
+            index, _, key = rest.partition(".")
+            values.setdefault(int(index), {})[key] = tensor
+    return State(
+        Position(**about["position"]),
+        model,
+        {"state": values, "param_groups": [_group(group) for group in about["groups"]]},
+        about["scaler"],
+        tuple(random[str(rank)] for rank in range(len(random))),
+        told["run"],
+    )
+
+
+def _group(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the optimiser as it writes them itself: JSON knows no tuples (Adam's betas)."""
+    return {name: tuple(v) if isinstance(v, list) and name != "params" else v for name, v in group.items()}

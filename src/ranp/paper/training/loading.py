@@ -1,0 +1,158 @@
+"""Which samples a step sees, on which rank, and in which part: a function of seed, epoch and step alone.
+
+So a run goes on in the middle of an epoch without reading what it has seen, and any number of ranks and parts sees the
+same samples in every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ranp.errors import DataError
+from ranp.paper.tasks.task import Inputs, Sample, Samples
+
+__all__ = ["Order", "training_parts", "validation_batches"]
+
+Batch = tuple[Inputs, Tensor]
+Visit = tuple[int, int]
+"""Epoch, and number of the sample."""
+
+_KEPT_BYTES = 1 << 30
+"""Samples that never change are kept in memory up to this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How an epoch's samples become the batches of its steps.
+
+    Attributes:
+        samples: How many there are.
+        batch: Samples of a step, over all ranks and parts.
+        size: Number of ranks.
+        parts: Parts in which a rank computes its share of a batch, one after the other.
+        seed: Same seed, same order.
+    """
+
+    samples: int
+    batch: int
+    size: int
+    parts: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Refuses what does not come out even: means of parts would no longer be the mean of the batch's samples."""
+        if self.batch > self.samples:
+            raise DataError(
+                f"batch={self.batch} is more than the {self.samples} training samples. Lower batch, or raise "
+                "train_count where the data allow it."
+            )
+        if self.batch % (self.size * self.parts):
+            raise DataError(
+                f"batch={self.batch} cannot be shared by {self.size} ranks in {self.parts} parts each (accumulate). "
+                f"Pass a multiple of {self.size * self.parts}."
+            )
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch; samples that do not fill a batch wait for another epoch's order."""
+        return self.samples // self.batch
+
+    def batch_of(self, epoch: int, step: int) -> list[int]:
+        """The samples of one step, of all ranks."""
+        order = np.random.default_rng((self.seed, 1, epoch)).permutation(self.samples)
+        return [int(index) for index in order[step * self.batch : (step + 1) * self.batch]]
+
+    def parts_from(self, epoch: int, step: int, rank: int) -> Iterator[list[Visit]]:
+        """What a rank sees of an epoch from a step on, part by part."""
+        order = np.random.default_rng((self.seed, 1, epoch)).permutation(self.samples)
+        share = self.batch // self.size
+        size = share // self.parts
+        for number in range(step, self.steps):
+            start = number * self.batch + rank * share
+            for part in range(self.parts):
+                first = start + part * size
+                yield [(epoch, int(index)) for index in order[first : first + size]]
+
+
+class _Visits(Dataset[Sample]):
+    """Samples by epoch and number; those that never change are kept."""
+
+    def __init__(self, data: Samples) -> None:
+        self.data = data
+        self._kept: dict[int, Sample] = {}
+        self._room = 0 if data.varies else _KEPT_BYTES
+
+    def __getitem__(self, visit: Visit) -> Sample:
+        epoch, index = visit
+        if index in self._kept:
+            return self._kept[index]
+        sample = self.data.draw(index, epoch)
+        size = _bytes(sample)
+        if size <= self._room:
+            self._kept[index] = sample
+            self._room -= size
+        return sample
+
+
+class Feed:
+    """A data set ready to be read; what it keeps in memory outlives an epoch.
+
+    Args:
+        data: The samples.
+        workers: Processes that load them.
+        pin: Put batches into memory that a GPU copies from faster.
+    """
+
+    def __init__(self, data: Samples, workers: int, *, pin: bool = False) -> None:
+        self.data, self.workers, self.pin = data, workers, pin
+        self._visits = _Visits(data)
+
+    def batches(self, plan: Iterator[list[Visit]]) -> Iterator[Batch]:
+        """The batches of a list of visits."""
+        loader: DataLoader[Any] = DataLoader(
+            self._visits,
+            batch_sampler=_Once(plan),
+            num_workers=self.workers,
+            pin_memory=self.pin,
+            # A generator of its own: a loader draws from the global one, and a run that goes on would draw twice.
+            generator=torch.Generator(),
+        )
+        for inputs, target in loader:
+            yield tuple(inputs) if isinstance(inputs, list) else inputs, target
+
+
+class _Once:
+    """A plan as the loader wants it."""
+
+    def __init__(self, plan: Iterator[list[Visit]]) -> None:
+        self.plan = plan
+
+    def __iter__(self) -> Iterator[list[Visit]]:
+        return self.plan
+
+
+def training_parts(feed: Feed, order: Order, epoch: int, step: int, rank: int) -> Iterator[list[Batch]]:
+    """The parts of each step of an epoch from a step on, as one rank sees them."""
+    parts = feed.batches(order.parts_from(epoch, step, rank))
+    for _ in range(step, order.steps):
+        yield [next(parts) for _ in range(order.parts)]
+
+
+def validation_batches(feed: Feed, batch: int, rank: int, size: int) -> Iterator[Batch]:
+    """A rank's share of the validation data, each sample on one rank alone."""
+    mine = range(rank, len(feed.data), size)
+    plan = ([(0, index) for index in mine[start : start + batch]] for start in range(0, len(mine), batch))
+    return feed.batches(plan)
+
+
+def _bytes(sample: Sample) -> int:
+    inputs, target = sample
+    tensors = (*(inputs if isinstance(inputs, tuple) else (inputs,)), target)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

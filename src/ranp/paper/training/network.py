@@ -1,0 +1,78 @@
+"""The network of a run: built, cut by a plan, weights drawn as the recipe says; and the optimiser that trains it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ranp.errors import UnsupportedError, unknown_name
+from ranp.initialisation import WEIGHTED
+from ranp.paper import models
+from ranp.paper.recipe import Recipe
+from ranp.paper.tasks.task import Task
+from ranp.plan import Plan, Sparsity
+from ranp.slimming import slim
+
+__all__ = ["make_full", "make_optimiser", "make_slim", "options_of", "whole"]
+
+
+def options_of(task: Task, recipe: Recipe) -> dict[str, Any]:
+    """Arguments of the network: the recipe's, and what the data demand, which wins over what a task's recipe assumes.
+
+    Raises:
+        UnsupportedError: The network has no such argument, or the recipe contradicts the data.
+    """
+    known = models.arguments(recipe.network)
+    for name in recipe.options:
+        if name not in known:
+            raise UnsupportedError(f"options.{name}: {unknown_name(f'argument of {recipe.network}', name, known)}")
+    for name, value in task.source.options.items():
+        assumed = (value, task.recipe.options.get(name, value), task.cpu.options.get(name, value))
+        if recipe.options.get(name, value) not in assumed:
+            raise UnsupportedError(
+                f"options.{name}={recipe.options[name]}: the data need {value}. Leave it out, or use other data."
+            )
+    return {**recipe.options, **task.source.options}
+
+
+def make_full(task: Task, recipe: Recipe) -> nn.Module:
+    """The full network with weights of the recipe's seed."""
+    try:
+        return models.build(recipe.network, init=recipe.init, seed=recipe.seed, **options_of(task, recipe))
+    except (TypeError, ValueError) as error:
+        told = ", ".join(f"{name}={value}" for name, value in recipe.options.items())
+        raise UnsupportedError(f"{recipe.network} cannot be built with {told or 'its options'}: {error}.") from error
+
+
+def make_slim(full: nn.Module, plan: Plan, recipe: Recipe, example: Any = None) -> nn.Module:
+    """The network that a plan leaves of a full one, with weights drawn anew, as the paper does."""
+    return slim(full, plan, example=example, init=recipe.init, seed=recipe.seed)
+
+
+def whole(model: nn.Module) -> Plan:
+    """The plan that removes nothing."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, WEIGHTED)}
+    channels = {name: _width(layer) for name, layer in layers.items()}
+    total = sum(channels.values())
+    kept = {name: tuple(range(count)) for name, count in channels.items()}
+    return Plan(kept, channels, {}, Sparsity(0.0, 0, total, total), {"method": "full"})
+
+
+def _width(layer: nn.Module) -> int:
+    return int(layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels)  # type: ignore[arg-type]
+
+
+def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimiser; its learning rate is set before every epoch."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if recipe.optimiser == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            recipe.learning_rate,
+            recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.nesterov,
+        )
+    return torch.optim.Adam(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay, amsgrad=recipe.amsgrad)

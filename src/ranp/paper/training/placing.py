@@ -1,0 +1,35 @@
+"""Where tensors go and in which precision a network runs: device, memory format, autocast."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from ranp.paper.recipe import Recipe
+from ranp.paper.tasks.task import Inputs
+
+__all__ = ["autocast", "placed"]
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """The recipe's precision."""
+    kind = _TYPES.get(recipe.precision)
+    return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)
+
+
+def placed(inputs: Inputs, recipe: Recipe, device: torch.device) -> Inputs:
+    """Inputs on the device, volumes in the recipe's memory format."""
+
+    def place(tensor: Tensor) -> Tensor:
+        moved = tensor.to(device, non_blocking=True)
+        last = recipe.channels_last and moved.dim() == 5
+        return moved.contiguous(memory_format=torch.channels_last_3d) if last else moved
+
+    result: Inputs = tree_map(place, inputs)
+    return result

@@ -1,0 +1,273 @@
+"""A training run from nothing to a trained network in a folder, or on from where it was.
+
+The folder holds ``recipe.json``, ``plan.json``, ``report.json`` (if the run pruned), ``metrics.jsonl``, the last
+checkpoints, and ``model.safetensors`` at the end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ranp import files, storage
+from ranp.errors import RanpError, StorageError, UnsupportedError
+from ranp.folder import RECIPE, RECIPE_VERSION, check_folder, shapes_of
+from ranp.paper.recipe import Recipe
+from ranp.paper.scoring import ScoringBatches, example_of
+from ranp.paper.tasks.task import Task
+from ranp.paper.training.engine import Engine, Progress
+from ranp.paper.training.journal import records
+from ranp.paper.training.network import make_full, make_slim, options_of, whole
+from ranp.paper.training.team import Team
+from ranp.plan import Plan
+from ranp.pruning import Pruned, prune
+
+__all__ = ["Pruning", "Run", "restarted", "train"]
+
+logger = logging.getLogger(__name__)
+
+_MAY_CHANGE = frozenset(
+    "accumulate checkpoint_every epochs keep_checkpoints tensorboard".split()
+    + "valid_batch valid_count valid_every workers".split()
+)
+"""What a run may go on with another value of: the steps it has made are none the worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How a run prunes its network before training.
+
+    Attributes:
+        method: A name that ``ranp.prune`` knows.
+        sparsity: Fraction of channels to remove.
+        size: Edge of the samples it is scored on, default the recipe's.
+        batches: How many samples it is scored on, over all ranks.
+        strength: Lambda, default the task's.
+    """
+
+    method: str
+    sparsity: float
+    size: int | None = None
+    batches: int = 10
+    strength: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        folder: Where it lies.
+        model: The trained network.
+        plan: What made it slim; removes nothing of a full one.
+        records: Everything in the journal.
+    """
+
+    folder: Path
+    model: nn.Module
+    plan: Plan
+    records: list[dict[str, Any]]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Of the last validation."""
+        figures: dict[str, float] = next(record["valid"] for record in reversed(self.records) if record.get("valid"))
+        return figures
+
+
+def restarted() -> bool:
+    """Whether ``torchrun`` has started this process again after a failure: then a run goes on by itself."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")
+
+
+def train(
+    task: Task,
+    out: str | os.PathLike[str],
+    *,
+    recipe: Recipe | None = None,
+    settings: Iterable[str] = (),
+    plan: Plan | None = None,
+    pruning: Pruning | None = None,
+    resume: bool = False,
+    team: Team | None = None,
+    about: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Trains a network of a task, full or slim, into a run folder.
+
+    Args:
+        task: Data, loss and metrics.
+        out: The run folder.
+        recipe: How; default the folder's if it goes on, else the task's paper recipe.
+        settings: ``key=value`` changes to it.
+        plan: Cut the network by it. Made on another size or task if it is of the same architecture.
+        pruning: Or prune the network first.
+        resume: Go on in a folder that a run was begun in; begin if it is empty.
+        team: The processes that train together, see ``team.joined``.
+        about: More to remember in ``recipe.json``.
+        progress: See ``Engine``.
+
+    Raises:
+        RanpError: What it is given is refused, or training cannot go on; the message says what is safe.
+    """
+    folder, team = Path(out), team or Team()
+    resume = resume or restarted()
+    if plan is not None and pruning is not None:
+        raise UnsupportedError("a plan and a pruning method both say what to remove. Pass one of them.")
+    begun = (folder / "recipe.json").is_file()
+    _together(team, lambda: check_folder(folder, force=resume and (begun or _barely_begun(folder))))
+    settings = list(settings)
+    if begun:
+        recipe = _same(folder, recipe, settings)
+        plan = _same_plan(folder, plan)
+    else:
+        recipe = (recipe or task.recipe).but(settings)
+    full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
+    pruned: Pruned | None = None
+    if plan is None and pruning is not None:
+        pruned = _prune(full, task, recipe, pruning, example, team, progress)
+        plan = pruned.plan
+    model = full if plan is None else make_slim(full, plan, recipe, example)
+    kept = whole(full) if plan is None else plan
+    run = _fingerprint(task, recipe, kept)
+    team.agree("plan, recipe or version", run)
+    if not begun:
+        remembered = {
+            **(about or {}),
+            "inputs": shapes_of(example),
+            "pruning": None if pruning is None else dataclasses.asdict(pruning),
+        }
+        _together(team, lambda: _begin(folder, task, recipe, kept, pruned, remembered))
+    elif team.leads:
+        _remember(folder, recipe)
+    engine = Engine(task, recipe, model, folder, run, team, progress)
+    told = engine.train(resume=resume)
+    if team.leads:
+        stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+        storage.save(folder / "model.safetensors", engine.model, kept, recipe=stored)
+    team.wait()
+    return Run(folder, engine.model, kept, records(folder) if team.leads else told)
+
+
+def _prune(
+    full: nn.Module,
+    task: Task,
+    recipe: Recipe,
+    pruning: Pruning,
+    example: Any,
+    team: Team,
+    progress: Progress | None,
+) -> Pruned:
+    """Every rank scores its share of the batches; all of them come to the same plan."""
+
+    def tell(done: int, total: int | None) -> None:
+        if progress is not None and team.leads:
+            progress("scoring", done, total or done, "")
+
+    size = pruning.size or recipe.size
+    batches = ScoringBatches(task, size, pruning.batches, recipe.seed, team.rank, team.size)
+    return prune(
+        full.to(team.device),
+        batches,
+        task.loss,
+        sparsity=pruning.sparsity,
+        method=pruning.method,
+        example=example,
+        strength=task.strength if pruning.strength is None else pruning.strength,
+        init=recipe.init,
+        seed=recipe.seed,
+        progress=tell,
+    )
+
+
+def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned | None, about: dict[str, Any]) -> None:
+    """Writes down what the run is; ``recipe.json`` last, since it says that the rest is there."""
+    from ranp import __version__
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the folder {str(folder)!r}: {error.strerror}. Name another.") from error
+    plan.save(folder / "plan.json")
+    if pruned is not None:
+        pruned.report.save(folder / "report.json")
+    value = {
+        "model": recipe.network,
+        "options": json.loads(json.dumps(options_of(task, recipe))),
+        "task": task.name,
+        **about,
+        "recipe": recipe.to_dict(),
+        "versions": {"ranp": __version__, "torch": str(torch.__version__)},
+    }
+    files.write_json(folder / "recipe.json", value, kind=RECIPE, version=RECIPE_VERSION)
+
+
+def _remember(folder: Path, recipe: Recipe) -> None:
+    stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+    if stored["recipe"] != json.loads(json.dumps(recipe.to_dict())):
+        files.write_json(
+            folder / "recipe.json", {**stored, "recipe": recipe.to_dict()}, kind=RECIPE, version=RECIPE_VERSION
+        )
+
+
+def _same(folder: Path, recipe: Recipe | None, settings: list[str]) -> Recipe:
+    """The recipe of a run that goes on: the folder's, with changes that make no past step wrong."""
+    stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+    if not isinstance(stored.get("recipe"), dict):
+        raise StorageError(f"{str(folder)!r} is not of a training run: its recipe.json has no recipe. Name another.")
+    before = Recipe.from_dict(stored["recipe"])
+    wanted = (before if recipe is None else recipe).but(settings)
+    for field in dataclasses.fields(Recipe):
+        old, new = getattr(before, field.name), getattr(wanted, field.name)
+        if old != new and field.name not in _MAY_CHANGE:
+            raise UnsupportedError(
+                f"{field.name}={new}: the run in {str(folder)!r} was begun with {old}. Go on with that, or start "
+                f"another run in another folder; what may change is {', '.join(sorted(_MAY_CHANGE))}."
+            )
+    return wanted
+
+
+def _same_plan(folder: Path, plan: Plan | None) -> Plan:
+    stored = Plan.load(folder / "plan.json")
+    if plan is not None and (plan.kept, plan.cuts) != (stored.kept, stored.cuts):
+        raise UnsupportedError(
+            f"the run in {str(folder)!r} has another plan. Leave --plan out, or name another folder."
+        )
+    return stored
+
+
+def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
+    told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
+    text = json.dumps([task.name, options_of(task, recipe), told, storage.plan_text(plan)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _barely_begun(folder: Path) -> bool:
+    """Whether there is nothing but what a run that was killed at its very beginning may have left."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return all(name in ("plan.json", "report.json") or name.startswith(".") for name in names)
+
+
+def _together(team: Team, act: Any) -> None:
+    """What one rank does for all: if it fails, all of them do, and none is left waiting."""
+    problem: RanpError | None = None
+    if team.leads:
+        try:
+            act()
+        except RanpError as error:
+            problem = error
+    (told, *_) = team.gather("" if problem is None else f"{type(problem).__name__}: {problem}")
+    if problem is not None:
+        raise problem
+    if told:
+        raise StorageError(f"rank 0 stopped: {told}")
