@@ -89,6 +89,14 @@ Keep = Annotated[
         metavar="PATTERN", help="Layers to leave alone, such as 'encoders.0.*'; repeat it.", rich_help_panel=_HOW
     ),
 ]
+Exact = Annotated[
+    bool,
+    typer.Option(
+        "--exact",
+        help="Meet the sparsity after coupling, of prunable channels; every layer keeps one.",
+        rich_help_panel=_HOW,
+    ),
+]
 Mode = Annotated[
     str, typer.Option(help="train (the paper) or eval: how scoring runs the network.", rich_help_panel=_HOW)
 ]

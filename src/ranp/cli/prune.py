@@ -14,6 +14,7 @@ from ranp.cli.options import (
     CriterionName,
     DataFolder,
     Device,
+    Exact,
     Example,
     Inputs,
     Json,
@@ -49,10 +50,7 @@ def prune(
         str | None, typer.Option(help="flops, memory or params; default the method's own.", rich_help_panel=_HOW)
     ] = None,
     tie: Tie = "max",
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Meet the sparsity after coupling, of prunable channels.", rich_help_panel=_HOW),
-    ] = False,
+    exact: Exact = False,
     keep: Keep = None,
     min_channels: Annotated[int, typer.Option(min=1, help="Least width of a layer.", rich_help_panel=_HOW)] = 1,
     round_to: Annotated[int, typer.Option(min=1, help="Round widths up to a multiple.", rich_help_panel=_HOW)] = 1,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ranp.cli.console import progress_bars, show_json, show_table
-from ranp.cli.options import AllowMissing, DataFolder, Device, Json, Scale, Strength
+from ranp.cli.options import AllowMissing, DataFolder, Device, Exact, Json, Scale, Strength
 
 if TYPE_CHECKING:
     from ranp.paper.training import Run, Team
@@ -39,6 +39,7 @@ def train(
         int, typer.Option(min=1, help="How many samples to score on.", rich_help_panel=_PRUNE)
     ] = 10,
     strength: Strength = None,
+    exact: Exact = False,
     data: DataFolder = None,
     allow_missing: AllowMissing = False,
     scale: Scale = None,
@@ -76,7 +77,7 @@ def train(
     cut = None if plan is None else Plan.load(plan)
     how = None
     if method is not None and sparsity is not None:
-        how = training.Pruning(method, sparsity, prune_size, prune_batches, strength)
+        how = training.Pruning(method, sparsity, prune_size, prune_batches, strength, exact)
     found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
     with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
         if team.leads and found.source.summary:

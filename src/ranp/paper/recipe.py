@@ -81,6 +81,7 @@ class Recipe:
         deterministic: Refuse operators that do not repeat bit by bit.
         checkpoint_every: Steps from one checkpoint to the next; None for one at the end of every epoch.
         keep_checkpoints: How many are kept.
+        check_data: Look at every label before the first step; large data sets may be known to be good.
         tensorboard: Write TensorBoard's files too, if it is installed.
         seed: Of weights, samples and their order.
     """
@@ -114,6 +115,7 @@ class Recipe:
     deterministic: bool = False
     checkpoint_every: int | None = None
     keep_checkpoints: int = 3
+    check_data: bool = True
     tensorboard: bool = True
     seed: int = 0
 

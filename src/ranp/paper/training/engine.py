@@ -88,10 +88,11 @@ class Engine:
         training = self.task.train_data(recipe.size, recipe.train_count, recipe.seed)
         validation = self.task.valid_data(recipe.size, recipe.valid_count, recipe.seed)
         order = Order(len(training), recipe.batch, self.team.size, recipe.accumulate, recipe.seed)
-        self._check(training, validation)
         randomness.seed_rank(recipe.seed, self.team.rank, self.team.device)
         if resume:
             self._go_on()
+        if recipe.check_data and not self.position.steps:  # a run that goes on has looked already
+            self._check(training, validation)
         with _repeatable(recipe.deterministic), listening() as listener:
             return self._epochs(training, validation, order, listener)
 

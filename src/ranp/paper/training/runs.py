@@ -37,7 +37,7 @@ __all__ = ["Pruning", "Run", "restarted", "train"]
 logger = logging.getLogger(__name__)
 
 _MAY_CHANGE = frozenset(
-    "accumulate checkpoint_every epochs keep_checkpoints tensorboard".split()
+    "accumulate check_data checkpoint_every epochs keep_checkpoints tensorboard".split()
     + "valid_batch valid_count valid_every workers".split()
 )
 """What a run may go on with another value of: the steps it has made are none the worse."""
@@ -53,6 +53,7 @@ class Pruning:
         size: Edge of the samples it is scored on, default the recipe's.
         batches: How many samples it is scored on, over all ranks.
         strength: Lambda, default the task's.
+        exact: Every layer keeps a channel, see ``ranp.prune``.
     """
 
     method: str
@@ -60,6 +61,7 @@ class Pruning:
     size: int | None = None
     batches: int = 10
     strength: float | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ def _prune(
         method=pruning.method,
         example=example,
         strength=task.strength if pruning.strength is None else pruning.strength,
+        exact=pruning.exact,
         init=recipe.init,
         seed=recipe.seed,
         progress=tell,

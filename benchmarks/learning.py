@@ -1,0 +1,216 @@
+"""What slim networks learn: full against RANP-f, random and layer-wise pruning, on every task, over seeds.
+
+Each cell is a run of ``ranp train`` of its own, in a folder of its own; what is finished is not run again, what was
+stopped goes on. All networks of one seed see the same samples in the same order, so differences are taken seed by seed.
+
+    python -m benchmarks.learning --out runs/learning --jobs 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import ranp
+from benchmarks.pairs import table
+from ranp.errors import InfeasibleError
+from ranp.methods import resolve
+from ranp.paper import models, tasks
+from ranp.paper.recipe import Recipe
+from ranp.paper.scoring import ScoringBatches, example_of
+from ranp.paper.tasks.task import Task
+from ranp.paper.training.network import make_full, options_of
+
+METHODS = ("full", "ranp-f", "random", "layerwise")
+BATCHES = 10
+"""Samples that are scored, as by default in ``ranp train``."""
+SHARE = 0.95
+"""Of the largest feasible sparsity, where the paper's is more."""
+TARGET = Path(__file__).parent.parent / "docs" / "learning.md"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning", description=__doc__)
+    parser.add_argument("tasks", nargs="*", metavar="task", help=f"of {', '.join(tasks.names())}; default: all")
+    parser.add_argument("--out", type=Path, default=Path("runs/learning"), help="folder of the runs")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time, of one thread each")
+    parser.add_argument("--set", action="append", default=[], help="change the recipe of every run, as in ranp train")
+    parser.add_argument("--write", action="store_true", help=f"write the tables to docs/{TARGET.name} too")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = [tasks.get(name) for name in arguments.tasks or tasks.names()]
+    texts = [measure(task, arguments.out, arguments.seeds, arguments.jobs, arguments.set) for task in chosen]
+    print("\n\n".join(texts))
+    if arguments.write:
+        write(texts)
+
+
+def measure(task: Task, out: Path, seeds: int, jobs: int, changes: list[str]) -> str:
+    """The table of one task."""
+    recipes = [replace(task.cpu, seed=seed, tensorboard=False).but(changes) for seed in range(seeds)]
+    sparsities = [sparsity_of(task, recipe, out) for recipe in recipes]
+    cells = [(method, seed) for seed in range(seeds) for method in METHODS]
+    run = partial(train, task, out, sparsities, changes)
+    with ThreadPoolExecutor(jobs) as pool:
+        done = dict(zip(cells, pool.map(run, cells), strict=True))
+    guess = [trivial(task, recipe)[task.metrics.main] for recipe in recipes]
+    rows = [row(task, method, [done[method, seed] for seed in range(seeds)], done, seeds) for method in METHODS]
+    main = task.metrics.main
+    rows.append(["trivial", "", "", "", "", f"{statistics.fmean(guess):.4f}", told(guess), ""])
+    header = (
+        "network",
+        "channels removed",
+        "parameters",
+        "MFLOPs",
+        "memory MB",
+        main,
+        "by seed",
+        "against full, by seed",
+    )
+    recipe = recipes[0]
+    about = (
+        f"{models_told(task, recipe)}; {recipe.epochs} epochs of {recipe.train_count or 'all'} samples of size "
+        f"{recipe.size}, batch {recipe.batch}; validated on {recipe.valid_count or 'all'}. {main}: "
+        f"{'higher' if task.metrics.higher_is_better else 'lower'} is better. Sparsity "
+        f"{', '.join(f'{s:.4f}' for s in sparsities)} (the paper: {task.sparsity})."
+    )
+    return table(task.name, header, rows, [about])
+
+
+def sparsity_of(task: Task, recipe: Recipe, out: Path) -> float:
+    """The paper's sparsity of RANP-f, or .95 of the largest feasible one of this network where that is less."""
+    kept = out / f"{task.name}-{recipe.seed}.json"
+    if kept.is_file():
+        return float(json.loads(kept.read_text())["sparsity"])
+    full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
+    trace, how = ranp.trace(full, example), resolve("ranp-f")
+    batches = ScoringBatches(task, recipe.size, BATCHES, recipe.seed)
+    raw = ranp.score(full, batches, task.loss, trace=trace, seed=recipe.seed)
+    largest = ranp.max_sparsity(how.weigh(raw, how.costs(trace), task.strength), trace)
+    sparsity = min(task.sparsity, int(SHARE * largest * 1e4) / 1e4)
+    out.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps({"sparsity": sparsity, "largest": largest, "paper": task.sparsity}))
+    return sparsity
+
+
+def train(task: Task, out: Path, sparsities: list[float], changes: list[str], cell: tuple[str, int]) -> dict[str, Any]:
+    """One cell: figures of a run that is made, gone on with, or there already."""
+    method, seed = cell
+    folder = out / f"{task.name}-{method}-{seed}"
+    told = folder / "result.json"
+    if not told.is_file():
+        command = [sys.executable, "-m", "ranp", "train", task.name, "--scale", "cpu", "--out", str(folder)]
+        for setting in (f"seed={seed}", "tensorboard=false", *changes):
+            command += ["--set", setting]
+        if method != "full":
+            command += ["--method", method, "--sparsity", str(sparsities[seed])]
+            command += ["--exact"] if method == "random" and not feasible(task, sparsities[seed], seed, changes) else []
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        made = subprocess.run(
+            [*command, "--resume", "--json"], capture_output=True, text=True, env=environment, check=False
+        )
+        if made.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {made.stderr[-500:]}")
+        told.write_text(made.stdout)
+        print(f"{folder.name}: {json.loads(made.stdout)['figures']}", file=sys.stderr, flush=True)
+    result: dict[str, Any] = json.loads(told.read_text())
+    recipe = replace(task.cpu, seed=seed).but(changes)
+    slim = ranp.slim(make_full(task, recipe), ranp.Plan.load(folder / "plan.json"))
+    costs = ranp.profile(slim, example_of(task, recipe.size), convention="paper")
+    sparsity = ranp.Plan.load(folder / "plan.json").sparsity.of_channels
+    return {**result, "params": costs.params, "flops": costs.flops, "memory": costs.memory_mb, "removed": sparsity}
+
+
+def feasible(task: Task, sparsity: float, seed: int, changes: list[str]) -> bool:
+    """Whether drawing channels blindly leaves every layer one."""
+    recipe = replace(task.cpu, seed=seed).but(changes)
+    full, example = make_full(task, recipe), example_of(task, recipe.size, seed)
+    try:
+        ranp.prune(full, [(example, None)], task.loss, sparsity=sparsity, method="random", example=example, seed=seed)
+    except InfeasibleError:
+        return False
+    return True
+
+
+def trivial(task: Task, recipe: Recipe) -> dict[str, float]:
+    """Figures of the best answer that does not look at its input."""
+    training = task.train_data(recipe.size, recipe.train_count, recipe.seed)
+    validation = task.valid_data(recipe.size, recipe.valid_count, recipe.seed)
+    seen = [training[index][1] for index in range(min(len(training), 256))]
+    targets = [validation[index][1] for index in range(len(validation))]
+    if not task.classes:
+        known = torch.cat([target[0][target[0] >= 0] for target in seen])
+        return task.evaluate((known.median().expand(1, *target.shape[1:]), target[None]) for target in targets)
+    labels = torch.cat([target.flatten() for target in seen])
+    frequency = torch.bincount(labels[labels < task.classes], minlength=task.classes).float()
+
+    def answer(target: Tensor) -> Tensor:
+        return frequency.reshape(1, -1, *[1] * target.dim()).expand(1, -1, *target.shape)
+
+    return task.evaluate((answer(target), target[None]) for target in targets)
+
+
+def row(
+    task: Task, method: str, results: list[dict[str, Any]], done: dict[tuple[str, int], dict[str, Any]], seeds: int
+) -> list[str]:
+    main = task.metrics.main
+    values = [result["figures"][main] for result in results]
+    against = [result["figures"][main] - done["full", seed]["figures"][main] for seed, result in enumerate(results)]
+    mean = partial(statistics.fmean)
+    return [
+        method,
+        f"{mean(r['removed'] for r in results):.1%}",
+        f"{mean(r['params'] for r in results):,.0f}",
+        f"{mean(r['flops'] for r in results) / 1e6:.1f}",
+        f"{mean(r['memory'] for r in results):.2f}",
+        f"{mean(values):.4f}",
+        told(values),
+        "" if method == "full" else f"{mean(against):+.4f} ({', '.join(f'{value:+.4f}' for value in against)})",
+    ]
+
+
+def told(values: list[float]) -> str:
+    return ", ".join(f"{value:.4f}" for value in values)
+
+
+def models_told(task: Task, recipe: Recipe) -> str:
+    options = ", ".join(f"{name}={value}" for name, value in options_of(task, recipe).items())
+    assert recipe.network in models.names()
+    return f"`{recipe.network}` with {options}"
+
+
+def write(texts: list[str]) -> None:
+    TARGET.write_text(HEAD + "\n\n".join(texts) + "\n", encoding="utf-8")
+
+
+HEAD = """# What slim networks learn
+
+Small networks on procedural data, trained for minutes by each task's `cpu` recipe: this compares, it does not reproduce
+the paper's accuracies, which need its data sets and a GPU. Made by
+
+    python -m benchmarks.learning --out runs/learning --jobs 2 --write
+
+All networks of a seed see the same samples in the same order; weights of slim networks are drawn anew, as in the paper.
+The sparsity is the paper's of RANP-f, or .95 of the largest feasible one where that is less (small networks); random
+and layer-wise pruning get the same. Where drawing blindly would empty a layer, random pruning keeps one channel of it
+(`--exact`). FLOPs (multiply-adds) and memory are the paper's convention, for one sample. "trivial" is the best answer
+that does not look at its input.
+
+"""
+
+
+if __name__ == "__main__":
+    main()
