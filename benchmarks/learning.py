@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ import ranp
 from benchmarks.pairs import table
 from ranp.errors import InfeasibleError
 from ranp.methods import resolve
-from ranp.paper import models, tasks
+from ranp.paper import tasks
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
@@ -48,27 +48,45 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, of one thread each")
     parser.add_argument("--set", action="append", default=[], help="change the recipe of every run, as in ranp train")
+    parser.add_argument("--data", type=Path, help="folder of a published data set, as in ranp train; for one task")
+    parser.add_argument("--figure", help="the figure to compare, default the task's main one")
     parser.add_argument("--write", action="store_true", help=f"write the tables to docs/{TARGET.name} too")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    chosen = [tasks.get(name) for name in arguments.tasks or tasks.names()]
-    texts = [measure(task, arguments.out, arguments.seeds, arguments.jobs, arguments.set) for task in chosen]
+    chosen = [tasks.get(name, arguments.data, allow_missing=True) for name in arguments.tasks or tasks.names()]
+    how = How(arguments.out, arguments.seeds, arguments.jobs, tuple(arguments.set), arguments.data, arguments.figure)
+    texts = [measure(task, how) for task in chosen]
     print("\n\n".join(texts))
     if arguments.write:
         write(texts)
 
 
-def measure(task: Task, out: Path, seeds: int, jobs: int, changes: list[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class How:
+    """What the command line said."""
+
+    out: Path
+    seeds: int
+    jobs: int
+    changes: tuple[str, ...]
+    data: Path | None
+    figure: str | None
+
+    def recipe(self, task: Task, seed: int) -> Recipe:
+        return replace(task.cpu, seed=seed, tensorboard=False).but(self.changes)
+
+
+def measure(task: Task, how: How) -> str:
     """The table of one task."""
-    recipes = [replace(task.cpu, seed=seed, tensorboard=False).but(changes) for seed in range(seeds)]
-    sparsities = [sparsity_of(task, recipe, out) for recipe in recipes]
-    cells = [(method, seed) for seed in range(seeds) for method in METHODS]
-    run = partial(train, task, out, sparsities, changes)
-    with ThreadPoolExecutor(jobs) as pool:
-        done = dict(zip(cells, pool.map(run, cells), strict=True))
-    guess = [trivial(task, recipe)[task.metrics.main] for recipe in recipes]
-    rows = [row(task, method, [done[method, seed] for seed in range(seeds)], done, seeds) for method in METHODS]
-    main = task.metrics.main
+    main = how.figure or task.metrics.main
+    recipes = [how.recipe(task, seed) for seed in range(how.seeds)]
+    sparsities = [sparsity_of(task, recipe, how.out) for recipe in recipes]
+    cells = [(method, seed) for seed in range(how.seeds) for method in METHODS]
+    with ThreadPoolExecutor(how.jobs) as pool:
+        done = dict(zip(cells, pool.map(partial(train, task, how, sparsities), cells), strict=True))
+    guess = [trivial(task, recipe)[main] for recipe in recipes]
+    full = [done["full", seed]["figures"][main] for seed in range(how.seeds)]
+    rows = [row(method, main, [done[method, seed] for seed in range(how.seeds)], full) for method in METHODS]
     rows.append(["trivial", "", "", "", "", f"{statistics.fmean(guess):.4f}", told(guess), ""])
     header = (
         "network",
@@ -80,10 +98,10 @@ def measure(task: Task, out: Path, seeds: int, jobs: int, changes: list[str]) ->
         "by seed",
         "against full, by seed",
     )
-    recipe = recipes[0]
+    recipe, source = recipes[0], task.source.summary or "procedural samples"
     about = (
-        f"{models_told(task, recipe)}; {recipe.epochs} epochs of {recipe.train_count or 'all'} samples of size "
-        f"{recipe.size}, batch {recipe.batch}; validated on {recipe.valid_count or 'all'}. {main}: "
+        f"{network_told(task, recipe)}; {recipe.epochs} epochs of {recipe.train_count or 'all'} samples of size "
+        f"{recipe.size}, batch {recipe.batch}; validated on {recipe.valid_count or 'all'}; {source}. {main}: "
         f"{'higher' if task.metrics.higher_is_better else 'lower'} is better. Sparsity "
         f"{', '.join(f'{s:.4f}' for s in sparsities)} (the paper: {task.sparsity})."
     )
@@ -106,37 +124,39 @@ def sparsity_of(task: Task, recipe: Recipe, out: Path) -> float:
     return sparsity
 
 
-def train(task: Task, out: Path, sparsities: list[float], changes: list[str], cell: tuple[str, int]) -> dict[str, Any]:
+def train(task: Task, how: How, sparsities: list[float], cell: tuple[str, int]) -> dict[str, Any]:
     """One cell: figures of a run that is made, gone on with, or there already."""
     method, seed = cell
-    folder = out / f"{task.name}-{method}-{seed}"
-    told = folder / "result.json"
-    if not told.is_file():
+    folder = how.out / f"{task.name}-{method}-{seed}"
+    kept = folder / "result.json"
+    if not kept.is_file():
         command = [sys.executable, "-m", "ranp", "train", task.name, "--scale", "cpu", "--out", str(folder)]
-        for setting in (f"seed={seed}", "tensorboard=false", *changes):
+        for setting in (f"seed={seed}", "tensorboard=false", *how.changes):
             command += ["--set", setting]
+        if how.data is not None:
+            command += ["--data", str(how.data), "--allow-missing"]
         if method != "full":
             command += ["--method", method, "--sparsity", str(sparsities[seed])]
-            command += ["--exact"] if method == "random" and not feasible(task, sparsities[seed], seed, changes) else []
+            command += ["--exact"] if method == "random" and not feasible(task, sparsities[seed], how, seed) else []
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         made = subprocess.run(
             [*command, "--resume", "--json"], capture_output=True, text=True, env=environment, check=False
         )
         if made.returncode:
             raise RuntimeError(f"{' '.join(command)}: {made.stderr[-500:]}")
-        told.write_text(made.stdout)
+        kept.write_text(made.stdout)
         print(f"{folder.name}: {json.loads(made.stdout)['figures']}", file=sys.stderr, flush=True)
-    result: dict[str, Any] = json.loads(told.read_text())
-    recipe = replace(task.cpu, seed=seed).but(changes)
-    slim = ranp.slim(make_full(task, recipe), ranp.Plan.load(folder / "plan.json"))
+    result: dict[str, Any] = json.loads(kept.read_text())
+    recipe, plan = how.recipe(task, seed), ranp.Plan.load(folder / "plan.json")
+    slim = ranp.slim(make_full(task, recipe), plan)
     costs = ranp.profile(slim, example_of(task, recipe.size), convention="paper")
-    sparsity = ranp.Plan.load(folder / "plan.json").sparsity.of_channels
-    return {**result, "params": costs.params, "flops": costs.flops, "memory": costs.memory_mb, "removed": sparsity}
+    removed = plan.sparsity.of_channels
+    return {**result, "params": costs.params, "flops": costs.flops, "memory": costs.memory_mb, "removed": removed}
 
 
-def feasible(task: Task, sparsity: float, seed: int, changes: list[str]) -> bool:
+def feasible(task: Task, sparsity: float, how: How, seed: int) -> bool:
     """Whether drawing channels blindly leaves every layer one."""
-    recipe = replace(task.cpu, seed=seed).but(changes)
+    recipe = how.recipe(task, seed)
     full, example = make_full(task, recipe), example_of(task, recipe.size, seed)
     try:
         ranp.prune(full, [(example, None)], task.loss, sparsity=sparsity, method="random", example=example, seed=seed)
@@ -149,7 +169,7 @@ def trivial(task: Task, recipe: Recipe) -> dict[str, float]:
     """Figures of the best answer that does not look at its input."""
     training = task.train_data(recipe.size, recipe.train_count, recipe.seed)
     validation = task.valid_data(recipe.size, recipe.valid_count, recipe.seed)
-    seen = [training[index][1] for index in range(min(len(training), 256))]
+    seen = [training[index][1] for index in range(min(len(training), 256))]  # enough to know what is frequent
     targets = [validation[index][1] for index in range(len(validation))]
     if not task.classes:
         known = torch.cat([target[0][target[0] >= 0] for target in seen])
@@ -163,13 +183,10 @@ def trivial(task: Task, recipe: Recipe) -> dict[str, float]:
     return task.evaluate((answer(target), target[None]) for target in targets)
 
 
-def row(
-    task: Task, method: str, results: list[dict[str, Any]], done: dict[tuple[str, int], dict[str, Any]], seeds: int
-) -> list[str]:
-    main = task.metrics.main
+def row(method: str, main: str, results: list[dict[str, Any]], full: list[float]) -> list[str]:
     values = [result["figures"][main] for result in results]
-    against = [result["figures"][main] - done["full", seed]["figures"][main] for seed, result in enumerate(results)]
-    mean = partial(statistics.fmean)
+    against = [value - reference for value, reference in zip(values, full, strict=True)]
+    mean = statistics.fmean
     return [
         method,
         f"{mean(r['removed'] for r in results):.1%}",
@@ -186,9 +203,8 @@ def told(values: list[float]) -> str:
     return ", ".join(f"{value:.4f}" for value in values)
 
 
-def models_told(task: Task, recipe: Recipe) -> str:
+def network_told(task: Task, recipe: Recipe) -> str:
     options = ", ".join(f"{name}={value}" for name, value in options_of(task, recipe).items())
-    assert recipe.network in models.names()
     return f"`{recipe.network}` with {options}"
 
 

@@ -17,8 +17,13 @@ RECIPE = "ranp-recipe"
 RECIPE_VERSION = 1
 
 
-def check_folder(out: Path, *, force: bool) -> None:
+def check_folder(out: Path, *, force: bool, remedy: str = "pass --force to write into it") -> None:
     """Refuses a folder that results cannot go into.
+
+    Args:
+        out: The folder.
+        force: Take it even if it holds something.
+        remedy: What the user may do to have it taken, besides naming another.
 
     Raises:
         StorageError: It is a file, or holds something and ``force`` is not given.
@@ -26,7 +31,7 @@ def check_folder(out: Path, *, force: bool) -> None:
     if out.exists() and not out.is_dir():
         raise StorageError(f"--out {str(out)!r} is a file. Name a folder.")
     if out.is_dir() and any(out.iterdir()) and not force:
-        raise StorageError(f"--out {str(out)!r} is not empty. Name another folder, or pass --force to write into it.")
+        raise StorageError(f"--out {str(out)!r} is not empty. Name another folder, or {remedy}.")
 
 
 def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path]:
@@ -69,10 +74,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     from ranp import files
 
     if not folder.is_dir():
-        raise StorageError(f"{str(folder)!r} is not a folder. Pass one that ranp prune wrote.")
+        raise StorageError(f"{str(folder)!r} is not a folder. Pass one that ranp prune or ranp train wrote.")
     for name in ("recipe.json", "model.safetensors"):
         if not (folder / name).is_file():
-            raise StorageError(f"{str(folder)!r} is no run folder: it has no {name}. Pass one that ranp prune wrote.")
+            raise StorageError(
+                f"{str(folder)!r} is no folder of a finished run: it has no {name}. Pass one that ranp prune or ranp "
+                "train wrote; a run that was stopped goes on with ranp train --resume."
+            )
     recipe = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
     if not isinstance(recipe.get("model"), str):
         raise StorageError(

@@ -52,11 +52,14 @@ def progress_bars(
 ) -> Iterator[Callable[[str, int, int | None, str], None]]:
     """Draws bars on stderr, one for each label, with the time that is left.
 
+    Where stderr is no terminal, a file or a pipe, each label is one line when all is done, and none after an error:
+    then the error is all there is to read.
+
     The value is a function of ``(label, done, total or None, remark)``.
 
     Args:
         quiet: Draw nothing.
-        lines: Labels that are told as whole lines instead: they stay, also where nobody is looking.
+        lines: Labels that are told as whole lines at once: they stay, also where nobody is looking.
     """
     from rich.console import Console
     from rich.progress import (
@@ -77,13 +80,27 @@ def progress_bars(
         TimeRemainingColumn(),
         TextColumn("{task.fields[remark]}"),
     )
-    with Progress(*columns, console=Console(stderr=True, soft_wrap=True), disable=quiet) as progress:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    if quiet or not console.is_terminal:
+        last: dict[str, str] = {}
+
+        def note(label: str, done: int, total: int | None, remark: str = "") -> None:
+            line = f"{label} {done}" + (f" of {total}" if total else "") + (f": {remark}" if remark else "")
+            if label not in lines:
+                last[label] = line
+            elif not quiet:
+                console.print(line, markup=False)
+
+        yield note
+        for line in () if quiet else last.values():
+            console.print(line, markup=False)
+        return
+    with Progress(*columns, console=console) as progress:
         bars: dict[str, TaskID] = {}
 
         def move(label: str, done: int, total: int | None, remark: str = "") -> None:
             if label in lines:
-                if not quiet:
-                    progress.console.print(f"{label} {done} of {total}: {remark}", highlight=False)
+                console.print(f"{label} {done} of {total}: {remark}", markup=False)
                 return
             if label not in bars:
                 bars[label] = progress.add_task(label, total=total, remark=remark)

@@ -197,6 +197,18 @@ def test_a_torn_video_is_named(tmp_path: Path) -> None:
         inspect(video)
 
 
+def test_a_video_that_ends_a_little_before_its_time_ends_with_its_last_clip(tmp_path: Path) -> None:
+    video = write_video(tmp_path / "v.avi", 50, codec="rawvideo")
+    with av.open(str(video)) as container:
+        ends = [packet.pos + packet.size for packet in container.demux(video=0) if packet.size]
+    video.write_bytes(video.read_bytes()[: ends[46]])
+    with open_reel(video) as reel:
+        assert reel.length == 50, "as its header says"
+        assert told(read_clip(reel, 34)) == list(range(31, 47)), "the last sixteen of 47"
+        assert told(read_clip(reel, 20)) == list(range(20, 36))
+    inspect(video)
+
+
 def test_what_is_not_a_video_is_named(tmp_path: Path) -> None:
     video = tmp_path / "v.avi"
     video.write_text("<html>404 not found</html>" * 100)

@@ -31,7 +31,7 @@ _NEAR, _FAR = 1.0, 3.0
 def loss(output: Tensor | Sequence[Tensor], target: Tensor) -> Tensor:
     """Smooth-L1, a mean over the pixels that count; of three maps .5, .7 and 1.0 times each.
 
-    Deviation: the paper's equation leaves occluded pixels out; its code, as PSMNet's, takes them in, and so do we.
+    Deviation: the paper's equation leaves occluded pixels out; most releases have no masks, so they are in here.
     A batch in which no pixel counts gives exactly 0, with a graph: such crops exist (a close-up, all at 192 or more).
 
     Args:

@@ -125,13 +125,15 @@ class Checkpoints:
             StorageError: There are some, and none is whole; or the newest is of another run.
         """
         self._tidy()
-        found = self.files()
+        found, broken = self.files(), list[StorageError]()
         for path in found:
             try:
                 state = _read(path)
             except StorageError as error:
-                logger.warning("checkpoint passed over: %s", error)
+                broken.append(error)
                 continue
+            for error in broken:
+                logger.warning("checkpoint passed over: %s", error)
             if state.run != run:
                 raise StorageError(
                     f"{str(path)!r} is of a run with another network or recipe. Go on with the options that run was "
@@ -140,8 +142,8 @@ class Checkpoints:
             return state
         if found:
             raise StorageError(
-                f"none of the {len(found)} checkpoints in {str(self.folder)!r} is whole. Restore one, or start again "
-                "in another folder."
+                f"none of the {len(found)} checkpoints in {str(self.folder)!r} is whole, from {found[0].name!r} on. "
+                "Restore one, or start again in another folder."
             )
         return None
 

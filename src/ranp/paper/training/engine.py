@@ -73,11 +73,13 @@ class Engine:
         self.checkpoints = Checkpoints(folder, recipe.keep_checkpoints)
         self.position = Position()
 
-    def train(self, *, resume: bool) -> list[dict[str, Any]]:
+    def train(self, *, resume: bool, begin: Callable[[], object] | None = None) -> list[dict[str, Any]]:
         """Trains to the last epoch and returns the records of the epochs of this start.
 
         Args:
             resume: Go on from the newest checkpoint that is whole, if there is one.
+            begin: Called when everything that can be refused has been looked at, before the first step: so that a run
+                that is refused leaves nothing behind.
 
         Raises:
             DataError: The data are not usable, or the loss is no longer finite.
@@ -93,6 +95,8 @@ class Engine:
             self._go_on()
         if recipe.check_data and not self.position.steps:  # a run that goes on has looked already
             self._check(training, validation)
+        if begin is not None:
+            begin()
         with _repeatable(recipe.deterministic), listening() as listener:
             return self._epochs(training, validation, order, listener)
 

@@ -6,16 +6,18 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
 
-from ranp.errors import UnsupportedError, unknown_name
+from ranp.errors import RanpError, UnsupportedError, unknown_name
 from ranp.initialisation import WEIGHTED
 from ranp.paper import models
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
 from ranp.plan import Plan, Sparsity
 from ranp.slimming import slim
+from ranp.tracing.stage import call
 
-__all__ = ["make_full", "make_optimiser", "make_slim", "options_of", "whole"]
+__all__ = ["check_size", "make_full", "make_optimiser", "make_slim", "options_of", "whole"]
 
 
 def options_of(task: Task, recipe: Recipe) -> dict[str, Any]:
@@ -44,6 +46,32 @@ def make_full(task: Task, recipe: Recipe) -> nn.Module:
     except (TypeError, ValueError) as error:
         told = ", ".join(f"{name}={value}" for name, value in recipe.options.items())
         raise UnsupportedError(f"{recipe.network} cannot be built with {told or 'its options'}: {error}.") from error
+
+
+def check_size(task: Task, recipe: Recipe, example: Any, samples: int) -> None:
+    """Runs the full network on tensors without data, so that a size that it cannot take is refused before training.
+
+    Args:
+        task: Whose network.
+        recipe: Its options and size.
+        example: Inputs of one sample, on the meta device.
+        samples: That many at a time: batch norm cannot train on a single value.
+
+    Raises:
+        UnsupportedError: It cannot.
+    """
+    with torch.device("meta"):
+        model = models.build(recipe.network, **options_of(task, recipe)).train()
+    batch = tree_map(lambda tensor: tensor.expand(samples, *tensor.shape[1:]), example)
+    try:
+        call(model, batch)
+    except (RuntimeError, ValueError, IndexError, RanpError) as error:
+        shapes = " and ".join("x".join(map(str, tensor.shape)) for tensor in tree_leaves(batch))
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UnsupportedError(
+            f"size={recipe.size}: {recipe.network} cannot take {shapes} ({reason}). Set another size, such as "
+            f"{task.cpu.size} or {task.recipe.size}."
+        ) from error
 
 
 def make_slim(full: nn.Module, plan: Plan, recipe: Recipe, example: Any = None) -> nn.Module:

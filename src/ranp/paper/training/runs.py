@@ -27,7 +27,7 @@ from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Engine, Progress
 from ranp.paper.training.journal import records
-from ranp.paper.training.network import make_full, make_slim, options_of, whole
+from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
 from ranp.plan import Plan
 from ranp.pruning import Pruned, prune
@@ -127,7 +127,8 @@ def train(
     if plan is not None and pruning is not None:
         raise UnsupportedError("a plan and a pruning method both say what to remove. Pass one of them.")
     begun = (folder / "recipe.json").is_file()
-    _together(team, lambda: check_folder(folder, force=resume and (begun or _barely_begun(folder))))
+    remedy = "pass --resume to go on with the run in it" if begun else "empty it"
+    _together(team, lambda: check_folder(folder, force=resume and (begun or _barely_begun(folder)), remedy=remedy))
     settings = list(settings)
     if begun:
         recipe = _same(folder, recipe, settings)
@@ -135,6 +136,7 @@ def train(
     else:
         recipe = (recipe or task.recipe).but(settings)
     full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
+    check_size(task, recipe, example, max(1, recipe.batch // (team.size * recipe.accumulate)))
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
         pruned = _prune(full, task, recipe, pruning, example, team, progress)
@@ -143,17 +145,20 @@ def train(
     kept = whole(full) if plan is None else plan
     run = _fingerprint(task, recipe, kept)
     team.agree("plan, recipe or version", run)
-    if not begun:
-        remembered = {
-            **(about or {}),
-            "inputs": shapes_of(example),
-            "pruning": None if pruning is None else dataclasses.asdict(pruning),
-        }
-        _together(team, lambda: _begin(folder, task, recipe, kept, pruned, remembered))
-    elif team.leads:
-        _remember(folder, recipe)
+    remembered = {
+        **(about or {}),
+        "inputs": shapes_of(example),
+        "pruning": None if pruning is None else dataclasses.asdict(pruning),
+    }
+
+    def begin() -> None:
+        if begun:
+            _together(team, lambda: _remember(folder, recipe))
+        else:
+            _together(team, lambda: _begin(folder, task, recipe, kept, pruned, remembered))
+
     engine = Engine(task, recipe, model, folder, run, team, progress)
-    told = engine.train(resume=resume)
+    told = engine.train(resume=resume, begin=begin)
     if team.leads:
         stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
         storage.save(folder / "model.safetensors", engine.model, kept, recipe=stored)
