@@ -11,7 +11,10 @@ import pytest
 from ranp.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", *(f"docs/{name}.md" for name in "quickstart how-to tasks training export lightning monai nnunet".split()))
+PAGES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in "quickstart how-to tasks training export lightning monai nnunet".split()),
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

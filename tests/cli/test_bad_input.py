@@ -67,7 +67,7 @@ _VOXELS = f"{_SMALL} --set size=8 --set options.widths=4,8"
 SHAPENET = f"train shapenet {_VOXELS} --out {{out}}"
 BRATS = f"train brats {_VOXELS} --out {{out}}"
 UCF101 = f"train ucf101 {_SMALL} --set size=16 --set options.width=0.1 --out {{out}}"
-SCENEFLOW = f"train sceneflow {_SMALL} --set size=32 --out {{out}}"
+SCENEFLOW = f"train sceneflow {_SMALL} --set size=64 --out {{out}}"
 RESUME = "train shapenet --out {run} --resume"
 PRUNE = "prune unet3d-shapenet --scale cpu --size 8 --max-batches 2 --out {out}"
 
@@ -170,7 +170,7 @@ KINDS: dict[str, Kind] = {
         f"{SHAPENET} --set options.width=4", "options.width", "'width'", "did you mean 'widths'"
     ),
     "network that cannot be built": Kind(
-        f"{SHAPENET} --set options.widths=4,none", "options.widths", "none", "Set options.widths"
+        f"{SHAPENET} --set options.widths=4,none", "options.widths", "'none'", "such as options.widths=(16, 32, 64)"
     ),
     "method without sparsity": Kind(f"{SHAPENET} --method ranp-f", "--sparsity", "--method", "Pass both, or neither"),
     "sparsity out of range": Kind(f"{SHAPENET} --method ranp-f --sparsity 1.5", "--sparsity", "1.5", "from 0 up to"),
@@ -198,9 +198,9 @@ KINDS: dict[str, Kind] = {
         f"{SHAPENET} --set accumulate=4", "batch=2", "4 parts", "Pass a multiple of 4"
     ),
     "size too small for the data": Kind(f"{SHAPENET} --set size=4", "size=4", "size=4", "must be at least 8"),
-    "size the network cannot take": Kind(f"{SCENEFLOW} --set size=72", "size=72", "72x144", "Set another size"),
+    "size the network cannot take": Kind(f"{SCENEFLOW} --set size=72", "size=72", "72x144", "such as 64 or 256"),
     "size to score at the network cannot take": Kind(
-        f"{SCENEFLOW} --method ranp-f --sparsity 0.1 --prune-size 40", "40 x 80", "40 x 80", "multiples of 16"
+        f"{SCENEFLOW} --method ranp-f --sparsity 0.1 --prune-size 40", "--prune-size 40", "40x80", "such as 64 or 256"
     ),
     "size to prune at the network cannot take": Kind(
         "prune psm-sceneflow --scale cpu --size 40 --max-batches 1 --sparsity 0.1 --out {out}",
@@ -214,11 +214,12 @@ KINDS: dict[str, Kind] = {
     # Plans
     "plan that is missing": Kind(f"{SHAPENET} --plan {{nothing}}", "{nothing}", "No such file", "Check the path"),
     "plan that is torn": Kind(f"{SHAPENET} --plan {{plan}}", "{plan}", "not readable JSON", "Restore it", torn("plan")),
+    "plan that is a folder": Kind(f"{SHAPENET} --plan {{run}}", "{run}", "Is a directory", "Check the path"),
     "plan that is something else": Kind(
         f"{SHAPENET} --plan {{run}}/recipe.json", "recipe.json", "'ranp-recipe'", "Pass a file of that kind"
     ),
     "plan of another network": Kind(
-        f"{SHAPENET} --plan {{plan}} --set options.widths=8,16", "encoders.0.conv1", "8", "{plan}"
+        f"{SHAPENET} --plan {{plan}} --set options.widths=8,16", "{plan}", "8 channels", "Use the network the plan was"
     ),
     # Folders of data
     "data that is not there": Kind(f"{SHAPENET} --data {{nothing}}", "--data", "{nothing}", "Pass the folder of"),
@@ -240,7 +241,7 @@ KINDS: dict[str, Kind] = {
     "empty folder for sceneflow": Kind(
         f"{SCENEFLOW} --data {{empty}}", "{empty}", "an empty folder", "Pass the folder", made("empty")
     ),
-    "data set of another task": Kind(f"{BRATS} --data {{shapenet}}", "{shapenet}", "train_test_split", "Pass the"),
+    "data set of another task": Kind(f"{BRATS} --data {{shapenet}}", "{shapenet}", "02773838", "Pass the folder"),
     "official lists missing": Kind(
         f"{SHAPENET} --data {{shapenet}}",
         "shuffled_train_file_list.json",
@@ -296,7 +297,7 @@ KINDS: dict[str, Kind] = {
         content("shapenet/*/*/shape01.seg", b"1\n"),
     ),
     "point that is not a number": Kind(
-        f"prune unet3d-shapenet --scale cpu --size 8 --data {{shapenet}} --sparsity 0.1 --out {{out}}",
+        "prune unet3d-shapenet --scale cpu --size 8 --data {shapenet} --sparsity 0.1 --out {out}",
         "shape00.pts', line 2",
         "'0.1 nan 0.3'",
         "Restore the file",
@@ -388,14 +389,14 @@ KINDS: dict[str, Kind] = {
     # Run folders
     "folder that is not empty": Kind(f"{SHAPENET} --out {{run}}", "--out", "{run}", "--resume"),
     "folder that is a file": Kind(f"{SHAPENET} --out {{plan}}", "--out", "{plan}", "Name a folder"),
-    "folder to prune into that is not empty": Kind(f"{PRUNE} --sparsity 0.1 --out {{run}}", "{run}", "empty", "--force"),
-    "folder that is not a run's": Kind("train shapenet --out {shapenet} --resume", "{shapenet}", "not empty", "another"),
+    "folder to prune into not empty": Kind(f"{PRUNE} --sparsity 0.1 --out {{run}}", "--out", "empty", "--force"),
+    "folder that is not a run's": Kind("train shapenet --out {shapenet} --resume", "{shapenet}", "not empty", "Name"),
     "resume of another task": Kind("train brats --out {run} --resume", "{run}", "'shapenet'", "Name that one"),
     "resume with another learning rate": Kind(
         f"{RESUME} --set learning_rate=0.5", "{run}", "learning_rate=0.5", "Go on with that"
     ),
     "resume with another plan": Kind(f"{RESUME} --plan {{plan}}", "{run}", "another plan", "Leave --plan out"),
-    "resume with another scale": Kind(f"{RESUME} --scale paper", "{run}", "options=", "Go on with that"),
+    "resume with another scale": Kind(f"{RESUME} --scale paper", "{run}", "size=64", "Go on with that"),
     "resume from torn checkpoints": Kind(
         f"{RESUME} --set epochs=3", "{run}", "of the 2 checkpoints", "start again", torn("run/checkpoint-*", 0.9)
     ),
@@ -406,7 +407,7 @@ KINDS: dict[str, Kind] = {
         "Restore one",
         lambda place: (gone("run/checkpoint-*1.safetensors")(place), flipped("run/checkpoint-*")(place)),
     ),
-    "resume with a torn recipe": Kind(RESUME, "recipe.json", "not readable JSON", "Restore it", torn("run/recipe.json")),
+    "resume with a torn recipe": Kind(RESUME, "recipe.json", "not readable JSON", "Restore", torn("run/recipe.json")),
     "resume with a torn plan": Kind(RESUME, "plan.json", "not readable JSON", "Restore it", torn("run/plan.json")),
     "resume with a torn journal": Kind(
         f"{RESUME} --set epochs=3", "metrics.jsonl", "line 2", "restore the file", line("run/metrics.jsonl", 2, "{")
@@ -432,7 +433,7 @@ KINDS: dict[str, Kind] = {
     "evaluation of a run that was stopped": Kind(
         "evaluate {run}", "{run}", "model.safetensors", "--resume", gone("run/model.safetensors")
     ),
-    "evaluation of a pruned network": Kind("evaluate {pruned}", "{pruned}", "was not trained", "Pass one of ranp train"),
+    "evaluation of a pruned network": Kind("evaluate {pruned}", "{pruned}", "not trained", "Pass one of ranp train"),
     "evaluation of a tampered network": Kind(
         "evaluate {run}", "model.safetensors", "checksum is wrong", "Restore a copy", flipped("run/model.safetensors")
     ),
@@ -440,7 +441,7 @@ KINDS: dict[str, Kind] = {
         "evaluate {run}", "model.safetensors", "torn", "Restore a copy", torn("run/model.safetensors")
     ),
     "evaluation with an unknown task": Kind(
-        "evaluate {run}", "task", "'cityscapes'", "Allowed: ", edited("run/recipe.json", "task", "cityscapes")
+        "evaluate {run}", "recipe.json", "'cityscapes'", "Restore it", edited("run/recipe.json", "task", "cityscapes")
     ),
     "evaluation on other data": Kind("evaluate {run} --data {brats}", "{brats}", "HGG", "Pass the folder that holds"),
     "loss that is NaN": Kind(
@@ -507,3 +508,15 @@ def test_bad_input_is_refused_in_one_line(
         assert list(paths["out"].glob("checkpoint-*"))
     else:
         assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("task", ["shapenet", "brats", "ucf101", "sceneflow"])
+def test_the_same_commands_are_taken_where_nothing_is_wrong(
+    task: str, originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the table above could be refused for another reason than it says."""
+    monkeypatch.setenv("RANP_CACHE", str(tmp_path / "cache"))
+    command = {"shapenet": SHAPENET, "brats": BRATS, "ucf101": UCF101, "sceneflow": f"{SCENEFLOW} --allow-missing"}
+    words = f"{command[task]} --data {originals / task}".format(out=tmp_path / "out").split()
+    assert main(words) == 0, capfd.readouterr().err
+    assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -100,6 +100,9 @@ def test_the_papers_recipes() -> None:
 def test_a_recipe_survives_json() -> None:
     made = PLAIN.but(["options.widths=4,8", "milestones=1,2"])
     assert Recipe.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    for name in tasks.names():
+        for recipe in (tasks.get(name).recipe, tasks.get(name).cpu):
+            assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
     with pytest.raises(UnsupportedError, match="unknown setting 'epoch'"):
         Recipe.from_dict({**made.to_dict(), "epoch": 3})
     with pytest.raises(UnsupportedError, match="not complete"):

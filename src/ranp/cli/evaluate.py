@@ -19,10 +19,16 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Print the figures of a trained network on the data it was validated on, or on those of --data."""
+    from ranp.errors import StorageError, unknown_name
+    from ranp.folder import read_run
     from ranp.paper import tasks, training
     from ranp.paper.training.evaluation import recipe_of
 
+    read_run(folder)
     stored, recipe = recipe_of(folder)
+    if stored["task"] not in tasks.names():
+        wrong = unknown_name("task", stored["task"], tasks.names())
+        raise StorageError(f"{str(folder / 'recipe.json')!r} names an {wrong} Restore it.")
     before = stored.get("data") or {}
     where = data or (Path(before["folder"]) if before.get("folder") else None)
     task = tasks.get(

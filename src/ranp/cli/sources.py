@@ -197,8 +197,9 @@ def with_options(network: Network, options: Mapping[str, Any]) -> Network:
     """The network built with other arguments than its name says; it is then no longer known by that name's example."""
     if not options:
         return network
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return replace(network, build=partial(network.build, **plain), example=None)
+    from ranp.paper.recipe import as_arguments
+
+    return replace(network, build=partial(network.build, **as_arguments(options)), example=None)
 
 
 def find_data(network: Network, choice: Choice) -> Data | None:

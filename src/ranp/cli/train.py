@@ -63,7 +63,7 @@ def train(
     Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
     bit by bit as if it had not been.
     """
-    from ranp.errors import UnsupportedError
+    from ranp.errors import PlanMismatchError, UnsupportedError
     from ranp.paper import tasks, training
     from ranp.plan import Plan
 
@@ -82,18 +82,21 @@ def train(
     with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
         if team.leads and found.source.summary:
             progress("data", 1, 1, found.source.summary)
-        run = training.train(
-            found,
-            out,
-            recipe=recipe,
-            settings=settings or (),
-            plan=cut,
-            pruning=how,
-            resume=resume,
-            team=team,
-            about=about,
-            progress=progress,
-        )
+        try:
+            run = training.train(
+                found,
+                out,
+                recipe=recipe,
+                settings=settings or (),
+                plan=cut,
+                pruning=how,
+                resume=resume,
+                team=team,
+                about=about,
+                progress=progress,
+            )
+        except PlanMismatchError as error:
+            raise PlanMismatchError(f"--plan {str(plan)!r} does not fit: {error}" if plan else str(error)) from error
     if team.leads:
         _show(run, found, team, as_json)
 
@@ -112,27 +115,23 @@ def _found(
     Raises:
         UnsupportedError: The folder is of another task.
     """
-    from ranp import files
     from ranp.cli.sources import find_recipe
     from ranp.errors import UnsupportedError
-    from ranp.folder import RECIPE, RECIPE_VERSION
     from ranp.paper import tasks
-    from ranp.paper.recipe import Recipe
+    from ranp.paper.training.evaluation import recipe_of
     from ranp.paper.training.runs import restarted
 
     task = tasks.get(name)
     recipe = find_recipe(task, scale)
     if (resume or restarted()) and (out / "recipe.json").is_file():
-        stored = files.read_json(out / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
-        if stored.get("task") != name:
-            raise UnsupportedError(
-                f"{str(out)!r} is a run of task {stored.get('task')!r}, not {name!r}. Name that one."
-            )
+        stored, begun = recipe_of(out)
+        if stored["task"] != name:
+            raise UnsupportedError(f"{str(out)!r} is a run of task {stored['task']!r}, not {name!r}. Name that one.")
         before = stored.get("data") or {}
         data = data or (Path(before["folder"]) if before.get("folder") else None)
         allow_missing = allow_missing or bool(before.get("allow_missing"))
         if scale is None:
-            recipe = Recipe.from_dict(stored["recipe"])
+            recipe = begun
     wanted = recipe.but(settings)
     if data is not None:
         task = tasks.get(name, data, allow_missing=allow_missing, fold=wanted.fold)

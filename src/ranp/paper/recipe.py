@@ -16,7 +16,7 @@ from typing import Any
 
 from ranp.errors import UnsupportedError, unknown_name
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "as_arguments"]
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimiser": ("sgd", "adam"),
@@ -189,9 +189,14 @@ class Recipe:
         for name in value:
             if name not in known:
                 raise UnsupportedError(unknown_name("setting", name, known))
-        options = {name: tuple(v) if isinstance(v, list) else v for name, v in dict(value.get("options", {})).items()}
         try:
-            return cls(**{**value, "options": options, "milestones": tuple(value.get("milestones", ()))})
+            return cls(
+                **{
+                    **value,
+                    "options": as_arguments(value.get("options", {})),
+                    "milestones": tuple(value.get("milestones", ())),
+                }
+            )
         except TypeError as error:
             raise UnsupportedError(f"the recipe is not complete: {error}. Restore it, or start again.") from error
 
@@ -224,6 +229,15 @@ def _loosely(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def as_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a network that JSON has turned into lists: tuples again, however deep."""
+    return {name: _tuples(value) for name, value in options.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:

@@ -148,6 +148,7 @@ BRATS = Task(
         schedule="step",
         decay=0.1,
         milestones=(150,),
+        workers=4,
     ),
     cpu=Recipe(
         network="unet3d-brats",

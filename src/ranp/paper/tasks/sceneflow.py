@@ -79,7 +79,7 @@ def _valid_data(size: int = 256, count: int | None = None, seed: int = 0) -> Sam
     return ProceduralPairs("valid", size, VALID if count is None else count, seed)
 
 
-_PAPER = Recipe(network="psm-sceneflow", size=256, epochs=15, batch=12, optimiser="adam", learning_rate=1e-3)
+_PAPER = Recipe(network="psm-sceneflow", size=256, epochs=15, batch=12, optimiser="adam", learning_rate=1e-3, workers=4)
 
 _CPU = replace(
     _PAPER,
@@ -93,6 +93,7 @@ _CPU = replace(
     train_count=256,
     valid_count=64,
     valid_batch=4,
+    workers=0,
 )
 """A quarter of the width, a block a stage, and as many disparities as scenes of that size have."""
 

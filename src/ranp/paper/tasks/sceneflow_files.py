@@ -94,7 +94,10 @@ def open_folder(folder: Path, *, allow_missing: bool, fold: int) -> Source:
     frames = _chosen(_find_frames(folder))
     whole = [frame for frame in frames if frame.pair is not None]
     if not whole:
-        raise DataError(f"{folder} has no stereo pair: expected {_EXPECTED}; {_found(folder, frames)}")
+        raise DataError(
+            f"{folder} has no stereo pair: expected {_EXPECTED}; {_found(folder, frames)} "
+            "Pass the folder that holds them."
+        )
     if not allow_missing:
         _refuse_gaps(folder, frames)
     parts: dict[str, list[_Frame]] = {"train": [], "valid": []}

@@ -228,6 +228,7 @@ UCF101 = Task(
         schedule="step",
         decay=0.1,
         milestones=(40, 55, 60, 70),
+        workers=4,
     ),
     cpu=Recipe(
         network="mobilenetv2-ucf101",

@@ -132,8 +132,8 @@ class Checkpoints:
             except StorageError as error:
                 broken.append(error)
                 continue
-            for error in broken:
-                logger.warning("checkpoint passed over: %s", error)
+            for problem in broken:
+                logger.warning("checkpoint passed over: %s", problem)
             if state.run != run:
                 raise StorageError(
                     f"{str(path)!r} is of a run with another network or recipe. Go on with the options that run was "

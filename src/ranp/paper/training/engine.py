@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -86,6 +87,10 @@ class Engine:
             StoppedError: A signal, no memory, a lost rank; the last checkpoint is there to go on from.
             StorageError: A file cannot be written, or no checkpoint is whole.
         """
+        with explained(self._where), _repeatable(self.recipe.deterministic):
+            return self._train(resume, begin)
+
+    def _train(self, resume: bool, begin: Callable[[], object] | None) -> list[dict[str, Any]]:
         recipe = self.recipe
         training = self.task.train_data(recipe.size, recipe.train_count, recipe.seed)
         validation = self.task.valid_data(recipe.size, recipe.valid_count, recipe.seed)
@@ -97,7 +102,7 @@ class Engine:
             self._check(training, validation)
         if begin is not None:
             begin()
-        with _repeatable(recipe.deterministic), listening() as listener:
+        with listening() as listener:
             return self._epochs(training, validation, order, listener)
 
     def _epochs(self, training: Samples, validation: Samples, order: Order, listener: Listener) -> list[dict[str, Any]]:
@@ -107,26 +112,25 @@ class Engine:
         pin = self.team.device.type == "cuda"
         feeds = Feed(training, recipe.workers, pin=pin), Feed(validation, recipe.workers, pin=pin)
         try:
-            with explained(self._where):
-                while self.position.epoch < recipe.epochs:
-                    self._epoch(network, feeds[0], order, listener, journal)
-                    epoch = self.position.epoch + 1
-                    record = {
-                        "kind": "epoch",
-                        "epoch": epoch,
-                        "step": self.position.steps,
-                        "loss": self.position.loss / order.steps,
-                        "learning_rate": recipe.rate(epoch - 1),
-                        "seconds": round(self.position.seconds, 3),
-                    }
-                    if epoch % recipe.valid_every == 0 or epoch == recipe.epochs:
-                        record["valid"] = self._validated(feeds[1])
-                    self.position = dataclasses.replace(self.position, epoch=epoch, step=0, loss=0.0)
-                    if journal is not None:
-                        journal.write(record)
-                    told.append(record)
-                    self._save()
-                    self.progress("epoch", epoch, recipe.epochs, _line(record))
+            while self.position.epoch < recipe.epochs:
+                self._epoch(network, feeds[0], order, listener, journal)
+                epoch = self.position.epoch + 1
+                record = {
+                    "kind": "epoch",
+                    "epoch": epoch,
+                    "step": self.position.steps,
+                    "loss": self.position.loss / order.steps,
+                    "learning_rate": recipe.rate(epoch - 1),
+                    "seconds": round(self.position.seconds, 3),
+                }
+                if epoch % recipe.valid_every == 0 or epoch == recipe.epochs:
+                    record["valid"] = self._validated(feeds[1])
+                self.position = dataclasses.replace(self.position, epoch=epoch, step=0, loss=0.0)
+                if journal is not None:
+                    journal.write(record)
+                told.append(record)
+                self._save()
+                self.progress("epoch", epoch, recipe.epochs, _line(record))
         finally:
             if journal is not None:
                 journal.close()
@@ -282,6 +286,7 @@ def _repeatable(wanted: bool) -> Iterator[None]:
         return
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it CUDA's matrix products are refused
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

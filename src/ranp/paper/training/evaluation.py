@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ranp import storage
-from ranp.errors import StorageError
-from ranp.folder import read_run
+from ranp import files, storage
+from ranp.errors import RanpError, StorageError
+from ranp.folder import RECIPE, RECIPE_VERSION, read_run
 from ranp.paper import models
-from ranp.paper.recipe import Recipe
+from ranp.paper.recipe import Recipe, as_arguments
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Progress
 from ranp.paper.training.loading import Feed
@@ -22,15 +22,19 @@ __all__ = ["evaluate", "recipe_of"]
 
 
 def recipe_of(folder: Path) -> tuple[dict[str, Any], Recipe]:
-    """What a training run's ``recipe.json`` says, and its recipe.
+    """What a training run's ``recipe.json`` says, finished or not, and its recipe.
 
     Raises:
-        StorageError: It is no folder of a finished training run.
+        StorageError: It is no folder of a training run, or the file is torn or was edited wrongly.
     """
-    stored = read_run(folder)
+    path = folder / "recipe.json"
+    stored = files.read_json(path, kind=RECIPE, version=RECIPE_VERSION)
     if not isinstance(stored.get("recipe"), dict) or not isinstance(stored.get("task"), str):
         raise StorageError(f"{str(folder)!r} was not trained: its recipe.json names no task. Pass one of ranp train.")
-    return stored, Recipe.from_dict(stored["recipe"])
+    try:
+        return stored, Recipe.from_dict(stored["recipe"])
+    except (RanpError, TypeError, ValueError) as error:
+        raise StorageError(f"{str(path)!r} was edited wrongly: {error} Restore it, or start again.") from error
 
 
 def evaluate(
@@ -49,10 +53,9 @@ def evaluate(
         PlanMismatchError: The network does not fit.
     """
     path, team = Path(folder), team or Team()
+    read_run(path)
     stored, recipe = recipe_of(path)
-    options: dict[str, Any] = {
-        name: tuple(v) if isinstance(v, list) else v for name, v in stored.get("options", {}).items()
-    }
+    options = as_arguments(stored.get("options", {}))
     model = storage.load(path / "model.safetensors", partial(models.build, stored["model"], **options))
     model = model.to(team.device)
     feed = Feed(task.valid_data(recipe.size, recipe.valid_count, recipe.seed), recipe.workers)

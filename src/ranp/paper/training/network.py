@@ -44,11 +44,16 @@ def make_full(task: Task, recipe: Recipe) -> nn.Module:
     try:
         return models.build(recipe.network, init=recipe.init, seed=recipe.seed, **options_of(task, recipe))
     except (TypeError, ValueError) as error:
-        told = ", ".join(f"{name}={value}" for name, value in recipe.options.items())
-        raise UnsupportedError(f"{recipe.network} cannot be built with {told or 'its options'}: {error}.") from error
+        told, usual = (
+            ", ".join(f"options.{name}={value}" for name, value in of.options.items()) or "its own options"
+            for of in (recipe, task.cpu)
+        )
+        raise UnsupportedError(
+            f"{recipe.network} cannot be built with {told} ({error}). Set others, such as {usual}."
+        ) from error
 
 
-def check_size(task: Task, recipe: Recipe, example: Any, samples: int) -> None:
+def check_size(task: Task, recipe: Recipe, example: Any, samples: int, setting: str) -> None:
     """Runs the full network on tensors without data, so that a size that it cannot take is refused before training.
 
     Args:
@@ -56,6 +61,7 @@ def check_size(task: Task, recipe: Recipe, example: Any, samples: int) -> None:
         recipe: Its options and size.
         example: Inputs of one sample, on the meta device.
         samples: That many at a time: batch norm cannot train on a single value.
+        setting: How the size was set, for the message.
 
     Raises:
         UnsupportedError: It cannot.
@@ -69,7 +75,7 @@ def check_size(task: Task, recipe: Recipe, example: Any, samples: int) -> None:
         shapes = " and ".join("x".join(map(str, tensor.shape)) for tensor in tree_leaves(batch))
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UnsupportedError(
-            f"size={recipe.size}: {recipe.network} cannot take {shapes} ({reason}). Set another size, such as "
+            f"{setting}: {recipe.network} cannot take {shapes} ({reason}). Set another size, such as "
             f"{task.cpu.size} or {task.recipe.size}."
         ) from error
 

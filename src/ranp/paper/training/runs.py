@@ -26,7 +26,8 @@ from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Engine, Progress
-from ranp.paper.training.journal import records
+from ranp.paper.training.evaluation import recipe_of
+from ranp.paper.training.journal import NAME, records
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
 from ranp.plan import Plan
@@ -136,7 +137,7 @@ def train(
     else:
         recipe = (recipe or task.recipe).but(settings)
     full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
-    check_size(task, recipe, example, max(1, recipe.batch // (team.size * recipe.accumulate)))
+    check_size(task, recipe, example, max(1, recipe.batch // (team.size * recipe.accumulate)), f"size={recipe.size}")
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
         pruned = _prune(full, task, recipe, pruning, example, team, progress)
@@ -182,6 +183,7 @@ def _prune(
             progress("scoring", done, total or done, "")
 
     size = pruning.size or recipe.size
+    check_size(task, recipe, example_of(task, size, recipe.seed), 1, f"--prune-size {size}")
     batches = ScoringBatches(task, size, pruning.batches, recipe.seed, team.rank, team.size)
     return prune(
         full.to(team.device),
@@ -221,6 +223,8 @@ def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned 
 
 
 def _remember(folder: Path, recipe: Recipe) -> None:
+    if (folder / NAME).exists():
+        records(folder)  # a torn journal is refused before anything is changed
     stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
     if stored["recipe"] != json.loads(json.dumps(recipe.to_dict())):
         files.write_json(
@@ -230,10 +234,7 @@ def _remember(folder: Path, recipe: Recipe) -> None:
 
 def _same(folder: Path, recipe: Recipe | None, settings: list[str]) -> Recipe:
     """The recipe of a run that goes on: the folder's, with changes that make no past step wrong."""
-    stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
-    if not isinstance(stored.get("recipe"), dict):
-        raise StorageError(f"{str(folder)!r} is not of a training run: its recipe.json has no recipe. Name another.")
-    before = Recipe.from_dict(stored["recipe"])
+    _, before = recipe_of(folder)
     wanted = (before if recipe is None else recipe).but(settings)
     for field in dataclasses.fields(Recipe):
         old, new = getattr(before, field.name), getattr(wanted, field.name)

@@ -1,0 +1,75 @@
+"""``ranp plan``: what a plan keeps, and what two of them say differently."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import ranp
+from ranp.cli import main
+
+sys.path.insert(0, str(Path(__file__).parent))
+CODE = "networks_to_name"
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert status == 0, captured.err
+    return captured.out
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two plans of one network."""
+    home = tmp_path_factory.mktemp("plans")
+    for name, sparsity in (("some", "0.3"), ("more", "0.5")):
+        options = ["--input", "1x1x6x6x6", "--method", "random", "--sparsity", sparsity, "--out", str(home / name)]
+        assert main(["prune", f"{CODE}:small", *options]) == 0
+    return home / "some" / "plan.json", home / "more" / "plan.json"
+
+
+def test_a_plan_is_shown(plans: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    plan = ranp.Plan.load(plans[0])
+    value = json.loads(told(capsys, "plan", "show", plans[0], "--json"))
+    assert value["widths"] == plan.widths
+    assert value["channels"] == plan.channels
+    assert value["requested"] == 0.3
+    assert value["achieved"] == plan.sparsity.achieved
+    assert value["settings"]["method"] == "random"
+    lines = told(capsys, "plan", "show", plans[0]).splitlines()
+    assert f"{plan.sparsity.removed} of {plan.sparsity.channels} channels removed" in lines[0]
+    assert "method random" in lines[0]
+    rows = {line.split()[0]: line.split()[1:3] for line in lines if line.split()[:1] and line.split()[0] in plan.widths}
+    assert rows == {name: [str(plan.channels[name]), str(width)] for name, width in plan.widths.items()}
+
+
+def test_plans_are_compared(plans: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    some, more = map(ranp.Plan.load, plans)
+    value = json.loads(told(capsys, "plan", "diff", *plans, "--json"))
+    assert value
+    for change in value:
+        layer = change["layer"]
+        assert (change["before"], change["after"]) == (some.widths[layer], more.widths[layer])
+        assert set(change["dropped"]) == set(some.kept[layer]) - set(more.kept[layer])
+        assert set(change["added"]) == set(more.kept[layer]) - set(some.kept[layer])
+    text = told(capsys, "plan", "diff", *plans)
+    assert all(change["layer"] in text for change in value)
+    assert told(capsys, "plan", "diff", plans[0], plans[0]) == "the plans keep the same channels\n"
+    assert json.loads(told(capsys, "plan", "diff", plans[0], plans[0], "--json")) == []
+
+
+def test_a_bad_plan_is_refused(plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torn = tmp_path / "torn.json"
+    torn.write_bytes(plans[0].read_bytes()[:-20])
+    for arguments in (("show", torn), ("diff", plans[0], torn), ("diff", torn, plans[0])):
+        assert main(["plan", *map(str, arguments)]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith(f"error: {str(torn)!r} is not readable JSON")
+        assert captured.err.count("\n") == 1
+    assert main(["plan", "show", str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
