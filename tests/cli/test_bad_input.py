@@ -204,9 +204,12 @@ KINDS: dict[str, Kind] = {
     ),
     "size to prune at the network cannot take": Kind(
         "prune psm-sceneflow --scale cpu --size 40 --max-batches 1 --sparsity 0.1 --out {out}",
-        "40 x 80",
-        "40 x 80",
-        "multiples of 16",
+        "--size 40",
+        "40x80",
+        "such as 64 or 256",
+    ),
+    "size to search at the network cannot take": Kind(
+        "search i3d-ucf101 --size 112 --max-batches 1", "--size 112", "112x112", "such as 224"
     ),
     "fold that there is not": Kind(
         f"{SHAPENET} --data {{shapenet}} --set fold=2", "fold=2", "one split", "Leave fold at 0"

@@ -261,7 +261,7 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("prune unet3d-shapenet --sparsity 0.5 --dry-run --resource time", "unknown resource"),
         ("prune unet3d-shapenet --sparsity 0.5 --dry-run --task shapnet", "did you mean 'shapenet'"),
         ("prune unet3d-shapenet --sparsity 0.5 --dry-run --data x", "--data"),
-        ("prune i3d-ucf101 --sparsity 0.5 --dry-run", "Pass --batches and --loss"),
+        (f"prune {CODE}:small --sparsity 0.5 --dry-run", "Pass --batches and --loss"),
         (f"prune {CODE}:small --sparsity 0.5 --dry-run --batches {CODE}:batches", "go together"),
         (f"prune {CODE}:small --sparsity 0.5 --dry-run --method random", "nothing says what goes into"),
         (f"prune {CODE}:small --sparsity 0.3 --dry-run --method random --input 1x1x6x6x6 --device nowhere", "--device"),

@@ -1,9 +1,10 @@
-"""The demonstration, made tiny: fair batches, a fair clock, honest figures, files that load."""
+"""The demonstration, made tiny: fair batches, honest figures, files that load."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ import torch
 
 import ranp
 from ranp.cli import main
-from ranp.errors import DataError, InfeasibleError, StorageError
+from ranp.errors import DataError, InfeasibleError, StorageError, UnsupportedError
 from ranp.paper import demo, models, tasks
-from ranp.paper.brief_training import Lessons, Objects, evaluate, gather, median_ratio, step_seconds, train
 from ranp.paper.comparison import HEADER
 from ranp.paper.demo import Settings
+from ranp.paper.training import evaluate
 
 TASK = tasks.get("shapenet")
 TINY = Settings(
@@ -24,89 +25,50 @@ TINY = Settings(
     size=8,
     train_objects=32,
     valid_objects=16,
-    scored_batches=2,
-    steps=3,
+    scored=4,
+    epochs=2,
     batch=4,
     rounds=2,
 )
 
 
 @pytest.fixture(scope="module")
-def shown() -> demo.Demonstration:
-    return demo.run(TINY)
+def shown(tmp_path_factory: pytest.TempPathFactory) -> demo.Demonstration:
+    return demo.run(tmp_path_factory.mktemp("demo"), TINY)
 
 
-def test_lessons_are_the_same_for_every_network_and_miss_no_object() -> None:
-    data = Objects(torch.arange(10.0).reshape(10, 1), torch.arange(10))
-    lessons = Lessons(steps=7, batch=4, seed=3)
-    first, second = list(lessons.batches(data)), list(lessons.batches(data))
-    assert len(first) == 7
-    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(first, second, strict=True))
-    assert all(torch.equal(x.flatten(), y.float()) for x, y in first)
-    assert len(set(torch.cat([y for _, y in first[:2]]).tolist())) == 8
-    other = list(Lessons(steps=7, batch=4, seed=4).batches(data))
-    assert any(not torch.equal(y, v) for (_, y), (_, v) in zip(first, other, strict=True))
-
-
-def test_training_lowers_the_loss_and_is_repeatable() -> None:
-    data = gather(TASK.train_data(size=8, count=16, seed=0), 16)
-
-    def losses() -> tuple[float, ...]:
-        return train(models.build("unet3d-shapenet", widths=(8, 16)), TASK, data, Lessons(steps=40, batch=4))
-
-    found = losses()
-    assert sum(found[-5:]) < 0.8 * sum(found[:5])
-    assert found == losses()
-
-
-def test_a_loss_that_is_lost_is_named() -> None:
-    data = gather(TASK.train_data(size=8, count=4, seed=0), 4)
-    model = models.build("unet3d-shapenet", widths=(8, 16))
-    with torch.no_grad():
-        model.head.bias.fill_(float("nan"))
-    with pytest.raises(DataError, match="step 1"):
-        train(model, TASK, data, Lessons(steps=2, batch=2))
-
-
-def test_timing_takes_turns_and_teaches_nothing() -> None:
-    data = gather(TASK.train_data(size=8, count=4, seed=0), 4)
-    networks = {name: models.build("unet3d-shapenet", widths=(4, 8), seed=i).eval() for i, name in enumerate("abc")}
-    before = {name: [t.clone() for t in net.state_dict().values()] for name, net in networks.items()}
-    seconds = step_seconds(networks, TASK, data, batch=2, rounds=3)
-    assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 3}
-    assert all(value > 0 for values in seconds.values() for value in values)
-    for name, net in networks.items():
-        assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), before[name], strict=True))
-        assert not net.training
-    assert median_ratio((2.0, 30.0, 8.0), (1.0, 10.0, 2.0)) == 3.0
+def test_all_networks_learn_from_the_same_batches(shown: demo.Demonstration) -> None:
+    """Their first losses differ by their weights alone; seeds, sizes and counts are those of the settings."""
+    recipes = [json.loads((shown.folder / name / "recipe.json").read_text())["recipe"] for name in shown.runs]
+    assert recipes[0] == recipes[1] == recipes[2]
+    assert (recipes[0]["seed"], recipes[0]["size"], recipes[0]["train_count"]) == (0, 8, 32)
+    for one in shown.comparison.contenders:
+        assert len(one.losses) == TINY.epochs * TINY.train_objects // TINY.batch
+        assert sum(one.losses[-4:]) < sum(one.losses[:4])
 
 
 def test_figures_are_those_of_the_networks(shown: demo.Demonstration) -> None:
     full, ours, blind = shown.comparison.contenders
     assert (full.name, ours.name, blind.name) == ("full", "ranp-f", "random")
     example = torch.empty(1, 1, 8, 8, 8, device="meta")
-    for one, network in ((full, models.build("unet3d-shapenet", widths=TINY.widths)), (ours, shown.model)):
-        found = ranp.profile(network, example, convention="paper")
+    for one in shown.comparison.contenders:
+        found = ranp.profile(shown.runs[one.name].model, example, convention="paper")
         assert (one.params, one.flops, one.memory) == (found.params, found.flops, found.memory)
+        assert len(one.seconds) == TINY.rounds
+        assert evaluate(shown.folder / one.name, TASK) == {"miou": one.miou, "accuracy": one.accuracy}
     assert full.removed == 0
-    assert ours.removed == shown.pruned.plan.sparsity.of_channels > 0.1
+    assert ours.removed == shown.runs["ranp-f"].plan.sparsity.of_channels > 0.05
     assert ours.flops < full.flops
     assert blind.flops < full.flops
-    for one in shown.comparison.contenders:
-        assert len(one.losses) == TINY.steps
-        assert len(one.seconds) == TINY.rounds
-        assert 0 <= one.miou <= 1
-        assert 0 <= one.accuracy <= 1
-    validation = gather(TASK.valid_data(TINY.size, TINY.valid_objects, TINY.seed), TINY.valid_objects)
-    assert evaluate(shown.model, TASK, validation) == {"miou": ours.miou, "accuracy": ours.accuracy}
 
 
 def test_the_slim_network_was_drawn_anew_and_trained(shown: demo.Demonstration) -> None:
-    assert shown.pruned.plan.settings["init"] == "glorot"
-    assert shown.pruned.verification.ok
-    fresh = ranp.slim(models.build("unet3d-shapenet", widths=TINY.widths), shown.pruned.plan, init="glorot")
-    assert [p.shape for p in fresh.parameters()] == [p.shape for p in shown.model.parameters()]
-    assert not torch.equal(next(fresh.parameters()), next(shown.model.parameters()))
+    run = shown.runs["ranp-f"]
+    assert run.plan.settings["init"] == "glorot"
+    assert run.plan.settings["batches"] == TINY.scored
+    fresh = ranp.slim(models.build("unet3d-shapenet", widths=TINY.widths), run.plan, init="glorot")
+    assert [p.shape for p in fresh.parameters()] == [p.shape for p in run.model.parameters()]
+    assert not torch.equal(next(fresh.parameters()), next(run.model.parameters()))
 
 
 def test_guessing_is_the_most_frequent_part_of_each_category(shown: demo.Demonstration) -> None:
@@ -130,21 +92,28 @@ def test_guessing_is_the_most_frequent_part_of_each_category(shown: demo.Demonst
     assert shown.comparison.guess["accuracy"] == pytest.approx(right / total)
 
 
-def test_files_are_complete_and_load(shown: demo.Demonstration, tmp_path: Path) -> None:
-    for _ in range(2):  # a second run writes over the first
-        written = shown.save(tmp_path / "a" / "run")
-    assert sorted(path.name for path in (tmp_path / "a" / "run").iterdir()) == sorted(path.name for path in written)
-    folder = tmp_path / "a" / "run"
-    assert ranp.Plan.load(folder / "plan.json") == shown.pruned.plan
-    assert ranp.Report.load(folder / "report.json") == shown.pruned.report
+def test_files_are_complete_and_load(shown: demo.Demonstration) -> None:
+    assert {path.name for path in shown.files} == {"report.html", "table.md", "comparison.json"}
+    folder = shown.folder / "ranp-f"
+    assert ranp.Plan.load(folder / "plan.json") == shown.runs["ranp-f"].plan
     again = ranp.load(folder / "model.safetensors", lambda: models.build("unet3d-shapenet", widths=TINY.widths))
     x = torch.randn(1, 1, 8, 8, 8)
-    assert torch.equal(again.eval()(x), shown.model.eval()(x))
-    table = (folder / "table.md").read_text()
+    assert torch.equal(again.eval()(x), shown.runs["ranp-f"].model.eval()(x))
+    table = (shown.folder / "table.md").read_text()
     for row in shown.comparison.rows():
         assert f"| {' | '.join(row)} |" in table
-    value = json.loads((folder / "comparison.json").read_text())
+    value = json.loads((shown.folder / "comparison.json").read_text())
     assert [one["accuracy"] for one in value["contenders"]] == [one.accuracy for one in shown.comparison.contenders]
+
+
+def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
+    again = demo.run(shown.folder, TINY)
+    assert [one.losses for one in again.comparison.contenders] == [one.losses for one in shown.comparison.contenders]
+    for name, run in shown.runs.items():
+        tensors = again.runs[name].model.state_dict()
+        assert all(torch.equal(tensors[key], tensor) for key, tensor in run.model.state_dict().items())
+    with pytest.raises(UnsupportedError, match="seed=1"):
+        demo.run(shown.folder, replace(TINY, seed=1))
 
 
 def test_the_page_needs_nothing_else(shown: demo.Demonstration) -> None:
@@ -162,44 +131,43 @@ def test_the_page_needs_nothing_else(shown: demo.Demonstration) -> None:
 def test_the_notes_say_what_it_is(shown: demo.Demonstration) -> None:
     text = " ".join(shown.comparison.notes)
     assert "Procedural" in text
-    assert "3 steps" in text
+    assert "2 epochs" in text
     assert len(shown.comparison.rows()[0]) == len(HEADER)
 
 
-def test_what_cannot_be_run_is_refused(tmp_path: Path, shown: demo.Demonstration) -> None:
-    with pytest.raises(DataError, match="steps=0"):
-        Settings(steps=0)
+def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="epochs=0"):
+        Settings(epochs=0)
     with pytest.raises(DataError, match="size=8 cannot be halved 5 times"):
         Settings(size=8, widths=(2,) * 6)
     with pytest.raises(InfeasibleError, match="largest feasible"):
-        demo.run(Settings(**{**{n: getattr(TINY, n) for n in TINY.__slots__}, "sparsity": 0.99}))
+        demo.run(tmp_path / "demo", replace(TINY, sparsity=0.99))
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):
-        shown.save(tmp_path / "file")
+        demo.run(tmp_path / "file", TINY)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(
+    shown: demo.Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Settings] = []
 
-    def tiny(settings: Settings, progress: object) -> demo.Demonstration:
+    def tiny(out: Path, settings: Settings, progress: object) -> demo.Demonstration:
         seen.append(settings)
-        return demo.Demonstration(result.comparison, result.pruned, result.model)
+        return shown
 
-    result = demo.run(TINY)
     monkeypatch.setattr(demo, "run", tiny)
-    assert main(["demo", "--out", str(tmp_path), "--seed", "4", "--steps", "9"]) == 0
+    assert main(["demo", "--out", str(tmp_path), "--seed", "4", "--epochs", "9"]) == 0
     text = capsys.readouterr().out
-    for cell in (cell for row in result.comparison.rows() for cell in row if cell):
+    for cell in (cell for row in shown.comparison.rows() for cell in row if cell):
         assert cell in text
     assert "Procedural shapes" in text
-    assert (seen[0].seed, seen[0].steps) == (4, 9)
-    assert seen[0] == Settings(seed=4, steps=9)
-    assert (tmp_path / "report.html").is_file()
+    assert seen == [Settings(seed=4, epochs=9)]
 
 
 @pytest.mark.slow
-def test_everybody_beats_guessing() -> None:
-    comparison = demo.run(Settings(rounds=1)).comparison
+def test_everybody_beats_guessing(tmp_path: Path) -> None:
+    comparison = demo.run(tmp_path, Settings(rounds=1)).comparison
     for one in comparison.contenders:
         assert one.accuracy > comparison.guess["accuracy"] + 0.05
         assert one.miou > comparison.guess["miou"] + 0.05

@@ -14,30 +14,27 @@ from ranp.cli.options import Json
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path("runs/demo"),
     sparsity: Annotated[float, typer.Option(help="Fraction of channels that both methods remove.")] = 0.7,
-    steps: Annotated[
-        int, typer.Option(min=1, help="Training steps of each network; most of the time goes here.")
-    ] = 180,
+    epochs: Annotated[int, typer.Option(min=1, help="Of each network; most of the time goes here.")] = 6,
     size: Annotated[int, typer.Option(min=8, help="Edge of the volumes.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, objects and batches.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Prune and train a small 3D-UNet on procedural shapes: full against RANP-f against random.
 
-    Takes a few minutes on two cores and needs no data. Writes the plan, a report (report.html), the table and the
-    trained slim network into DIR.
+    Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
+    each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
     """
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
-    settings = Settings(sparsity=sparsity, steps=steps, size=size, seed=seed)
+    settings = Settings(sparsity=sparsity, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
-        shown = run(settings, lambda label, done, total: progress(label, done, total, ""))
-    written = shown.save(out)
+        shown = run(out, settings, progress)
     comparison = shown.comparison
     if as_json:
-        show_json({**comparison.to_dict(), "files": [str(path) for path in written]})
+        show_json({**comparison.to_dict(), "files": [str(path) for path in shown.files]})
         return
     show_table(HEADER, comparison.rows(), title="Part segmentation of procedural 3D shapes")
     for note in comparison.notes:
         typer.echo(f"- {note}")
-    typer.echo(f"\nwrote {', '.join(path.name for path in written)} to {out}")
+    typer.echo(f"\nwrote {', '.join(path.name for path in shown.files)} and a run folder for each network to {out}")

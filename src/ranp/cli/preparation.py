@@ -73,6 +73,8 @@ def prepare(
         raise UnsupportedError(unknown_name("mode", mode, ("train", "eval")))
     data = find_data(network, choice)
     if data is not None:
+        if data.check is not None and rule.needs == "gradients":
+            data.check(training=mode == "train")
         network = with_options(network, data.options)
         found = find_example(network, inputs, example)
         found = data.example if found is None else found

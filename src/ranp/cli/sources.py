@@ -80,6 +80,7 @@ class Data:
         used: Tells a recipe what it was.
         options: Arguments of the network that scale and data demand.
         example: Inputs of one call where they demand some; its costs are then taken at the recipe's size.
+        check: ``check(training=...)`` refuses samples of a size that the network cannot take.
     """
 
     batches: Iterable[Any]
@@ -88,6 +89,7 @@ class Data:
     used: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
     example: Any = None
+    check: Callable[..., None] | None = None
 
 
 def code(text: str, option: str) -> Any:
@@ -256,6 +258,7 @@ def _task_of(network: str) -> str | None:
 def _task_data(network: Network, name: str, choice: Choice) -> Data:
     from ranp.paper import models, tasks
     from ranp.paper.scoring import ScoringBatches, example_of
+    from ranp.paper.training.network import check_size, own_size
 
     found = tasks.get(name, choice.folder, allow_missing=choice.allow_missing)
     recipe = find_recipe(found, choice.scale)
@@ -263,6 +266,8 @@ def _task_data(network: Network, name: str, choice: Choice) -> Data:
     if network.name in models.names():
         options |= found.source.options
     edge = choice.size or recipe.size
+    if choice.size is None and choice.scale != "cpu" and recipe.network != network.name in models.names():
+        edge = own_size(network.name)  # the recipe is another network's
     count = choice.max_batches or TASK_BATCHES
     batches = ScoringBatches(found, edge, count, choice.seed, choice.rank, choice.ranks)
     used = {
@@ -274,7 +279,11 @@ def _task_data(network: Network, name: str, choice: Choice) -> Data:
         "summary": found.source.summary,
     }
     example = example_of(found, recipe.size, choice.seed) if options else None
-    return Data(batches, found.loss, found.strength, used, options, example)
+    check = None
+    if network.name in models.names():
+        sized = replace(recipe, network=network.name, options=options)
+        check = partial(check_size, found, sized, example_of(found, edge, choice.seed), 1, f"--size {edge}")
+    return Data(batches, found.loss, found.strength, used, options, example, check)
 
 
 def _public(value: Any) -> list[str]:

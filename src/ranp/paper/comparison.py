@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ranp.paper.brief_training import median_ratio
+from ranp.paper.timing import median_ratio
 
 __all__ = ["Comparison", "Contender"]
 

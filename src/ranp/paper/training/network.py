@@ -17,7 +17,7 @@ from ranp.plan import Plan, Sparsity
 from ranp.slimming import slim
 from ranp.tracing.stage import call
 
-__all__ = ["check_size", "make_full", "make_optimiser", "make_slim", "options_of", "whole"]
+__all__ = ["check_size", "make_full", "make_optimiser", "make_slim", "options_of", "own_size", "whole"]
 
 
 def options_of(task: Task, recipe: Recipe) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def make_full(task: Task, recipe: Recipe) -> nn.Module:
         ) from error
 
 
-def check_size(task: Task, recipe: Recipe, example: Any, samples: int, setting: str) -> None:
+def check_size(task: Task, recipe: Recipe, example: Any, samples: int, setting: str, *, training: bool = True) -> None:
     """Runs the full network on tensors without data, so that a size that it cannot take is refused before training.
 
     Args:
@@ -62,22 +62,28 @@ def check_size(task: Task, recipe: Recipe, example: Any, samples: int, setting: 
         example: Inputs of one sample, on the meta device.
         samples: That many at a time: batch norm cannot train on a single value.
         setting: How the size was set, for the message.
+        training: In training mode; the other has no batch statistics.
 
     Raises:
         UnsupportedError: It cannot.
     """
     with torch.device("meta"):
-        model = models.build(recipe.network, **options_of(task, recipe)).train()
+        model = models.build(recipe.network, **options_of(task, recipe)).train(training)
     batch = tree_map(lambda tensor: tensor.expand(samples, *tensor.shape[1:]), example)
     try:
         call(model, batch)
     except (RuntimeError, ValueError, IndexError, RanpError) as error:
         shapes = " and ".join("x".join(map(str, tensor.shape)) for tensor in tree_leaves(batch))
         reason = str(error).strip().splitlines()[0].rstrip(".")
+        known = f"{task.cpu.size} or {task.recipe.size}" if recipe.network == task.network else own_size(recipe.network)
         raise UnsupportedError(
-            f"{setting}: {recipe.network} cannot take {shapes} ({reason}). Set another size, such as "
-            f"{task.cpu.size} or {task.recipe.size}."
+            f"{setting}: {recipe.network} cannot take {shapes} ({reason}). Set another size, such as {known}."
         ) from error
+
+
+def own_size(network: str) -> int:
+    """The edge of the samples that the paper's tables were measured with."""
+    return int(tree_leaves(models.example(network, "meta"))[0].shape[-2])
 
 
 def make_slim(full: nn.Module, plan: Plan, recipe: Recipe, example: Any = None) -> nn.Module:
