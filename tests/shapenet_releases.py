@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ranp.paper import tasks
-from ranp.paper.tasks.catalogue import FIRST, NAMES
-from ranp.paper.tasks.shapenet_folder import SYNSETS
-from ranp.paper.tasks.shapenet_procedural import ProceduralShapes
+from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES
+from ranp.paper.tasks.shapenet.folder import SYNSETS
+from ranp.paper.tasks.shapenet.procedural import ProceduralShapes
 from ranp.paper.tasks.task import Task
 
 SOURCE = ProceduralShapes("train", size=16, count=32, seed=5)

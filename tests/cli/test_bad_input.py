@@ -451,7 +451,7 @@ KINDS: dict[str, Kind] = {
         f"{SHAPENET} --set learning_rate=1e30 --set checkpoint_every=1 --set train_count=16",
         "checkpoint-00000000",
         "the loss is nan at step",
-        "Lower learning_rate (now 1e+30)",
+        "learning_rate below 1e+30",
         begun=True,
     ),
 }

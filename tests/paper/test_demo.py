@@ -72,7 +72,7 @@ def test_the_slim_network_was_drawn_anew_and_trained(shown: demo.Demonstration) 
 
 
 def test_guessing_is_the_most_frequent_part_of_each_category(shown: demo.Demonstration) -> None:
-    from ranp.paper.tasks.catalogue import PARTS
+    from ranp.paper.tasks.shapenet.catalogue import PARTS
 
     training = TASK.train_data(TINY.size, TINY.train_objects, TINY.seed)
     validation = TASK.valid_data(TINY.size, TINY.valid_objects, TINY.seed)

@@ -177,9 +177,7 @@ def test_a_loss_that_is_nan_stops_before_the_weights_are_spoilt(tmp_path: Path) 
         return NOISY.loss(output, target) * (float("nan") if seen == 5 else 1.0)
 
     ours = engine(tmp_path, replace(NOISY, loss=loss))
-    with pytest.raises(
-        DataError, match=r"loss is nan at step 5 \(epoch 2, samples [\d, ]+\)\. Lower learning_rate"
-    ) as e:
+    with pytest.raises(DataError, match=r"loss is nan at step 5 \(epoch 2, samples [\d, ]+\)\. Look at") as e:
         ours.train(resume=False)
     assert "checkpoint-000000004.safetensors; go on with --resume" in str(e.value)
     assert all(tensor.isfinite().all() for tensor in weights(ours).values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
 from ranp.tracing.stage import call
 
-__all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task"]
+__all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task", "available"]
+
+logger = logging.getLogger(__name__)
 
 Inputs = Tensor | tuple[Tensor, ...]
 """What goes into a network: one tensor, or several (a stereo pair)."""
@@ -72,6 +75,8 @@ class SampleSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where samples come from.
+
+    A published data set gives all it has where more are asked for (``available``); procedural data has no end.
 
     Attributes:
         train_data: ``train_data(size, count, seed)``, the data to score and train on.
@@ -136,6 +141,19 @@ class Metrics:
         if not total:
             raise DataError("there is nothing to evaluate; pass at least one batch.")
         return self.figures(total)
+
+
+def available(wanted: int | None, there: int, what: str) -> int:
+    """How many of what is there are taken: a recipe may ask for more than a partial data set has.
+
+    Raises:
+        DataError: None is asked for.
+    """
+    if wanted is not None and wanted < 1:
+        raise DataError(f"count={wanted}: ask for at least one of the {there} {what}, or leave it out for all.")
+    if wanted is not None and wanted > there:
+        logger.warning("%d %s were asked for; all %d that there are are taken", wanted, what, there)
+    return there if wanted is None else min(wanted, there)
 
 
 def _plainly(model: nn.Module, inputs: Inputs, size: int) -> Tensor:

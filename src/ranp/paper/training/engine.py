@@ -154,8 +154,8 @@ class Engine:
             if not math.isfinite(loss):
                 samples = ", ".join(map(str, sorted(order.batch_of(epoch, here.step))))
                 raise DataError(
-                    f"the loss is {loss} at step {here.steps + 1} (epoch {epoch + 1}, samples {samples}). Lower "
-                    f"learning_rate (now {rate:g}), or look at these samples. {self._where()}"
+                    f"the loss is {loss} at step {here.steps + 1} (epoch {epoch + 1}, samples {samples}). Look at "
+                    f"these samples, or start another run with a learning_rate below {rate:g}. {self._where()}"
                 )
             self.position = Position(
                 epoch, here.step + 1, here.steps + 1, here.seconds + time.perf_counter() - started, here.loss + loss
