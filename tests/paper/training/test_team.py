@@ -16,8 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import distributed
 
+from ranp.cli import main
 from ranp.errors import UnsupportedError
 from ranp.paper.training.team import Team, joined
+from ranp.plan import Plan
 from ranp.scores import Scores
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,12 +31,17 @@ pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch is
 
 
 def start(folder: Path, work: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return launch(*options, str(PROGRAM), str(folder), work)
+
+
+def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Starts two processes with torchrun."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port), *options]
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
     return subprocess.run(
-        [sys.executable, *launch, str(PROGRAM), str(folder), work],
+        [sys.executable, *torchrun, *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -91,6 +98,17 @@ def test_both_ranks_have_the_same_plan(learnt: Path) -> None:
     assert plans[0] == plans[1]
     assert (learnt / "pruned" / "plan.json").read_text() == plans[0]
     assert '"batches": 5' in plans[0]
+
+
+def test_the_command_prunes_alike_on_one_rank_and_on_two(tmp_path: Path) -> None:
+    words = "prune unet3d-shapenet --task shapenet --scale cpu --size 8 --max-batches 4 --sparsity 0.4 --out".split()
+    done = launch("-m", "ranp", *words, str(tmp_path / "two"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("wrote ") == 1
+    assert main([*words, str(tmp_path / "one")]) == 0
+    plans = [Plan.load(tmp_path / name / "plan.json") for name in ("one", "two")]
+    assert plans[0].kept == plans[1].kept
+    assert plans[0].sparsity.removed > 0
 
 
 def test_a_lost_rank_ends_the_job_and_the_next_start_goes_on(tmp_path: Path) -> None:
