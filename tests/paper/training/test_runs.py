@@ -92,6 +92,11 @@ def test_what_would_make_past_steps_wrong_cannot_change(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"learning_rate=0.5: the run in .* was begun with 0.1"):
         training.train(VOLUMES, tmp_path / "run", settings=["learning_rate=0.5"], resume=True)
     pruned = training.train(VOLUMES, tmp_path / "pruned", settings=["epochs=1"], pruning=PRUNING)
+    assert training.train(VOLUMES, tmp_path / "pruned", pruning=PRUNING, resume=True).plan == pruned.plan
+    with pytest.raises(UnsupportedError, match=r"ranp-f at 0\.1: the run in .* was begun with ranp-f at 0\.2"):
+        training.train(VOLUMES, tmp_path / "pruned", pruning=replace(PRUNING, sparsity=0.1), resume=True)
+    with pytest.raises(UnsupportedError, match="was begun without pruning"):
+        training.train(VOLUMES, tmp_path / "run", pruning=PRUNING, resume=True)
     with pytest.raises(UnsupportedError, match="another plan"):
         training.train(VOLUMES, tmp_path / "run", plan=pruned.plan, resume=True)
 

@@ -133,7 +133,7 @@ def train(
     settings = list(settings)
     if begun:
         recipe = _same(folder, recipe, settings)
-        plan = _same_plan(folder, plan)
+        plan = _same_plan(folder, plan, pruning)
     else:
         recipe = (recipe or task.recipe).but(settings)
     full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
@@ -246,8 +246,16 @@ def _same(folder: Path, recipe: Recipe | None, settings: list[str]) -> Recipe:
     return wanted
 
 
-def _same_plan(folder: Path, plan: Plan | None) -> Plan:
+def _same_plan(folder: Path, plan: Plan | None, pruning: Pruning | None) -> Plan:
+    """The plan of a run that goes on; it is neither cut nor pruned again, so nobody may ask for something else."""
     stored = Plan.load(folder / "plan.json")
+    before = recipe_of(folder)[0].get("pruning")
+    if pruning is not None and before != json.loads(json.dumps(dataclasses.asdict(pruning))):
+        told = f"with {before['method']} at {before['sparsity']}" if isinstance(before, dict) else "without pruning"
+        raise UnsupportedError(
+            f"pruning with {pruning.method} at {pruning.sparsity}: the run in {str(folder)!r} was begun {told}. Go on "
+            "with that, or name another folder."
+        )
     if plan is not None and (plan.kept, plan.cuts) != (stored.kept, stored.cuts):
         raise UnsupportedError(
             f"the run in {str(folder)!r} has another plan. Leave --plan out, or name another folder."
