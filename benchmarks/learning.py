@@ -38,7 +38,7 @@ BATCHES = 10
 """Samples that are scored, as by default in ``ranp train``."""
 SHARE = 0.95
 """Of the largest feasible sparsity, where the paper's is more."""
-SHORT = {"sceneflow": ("epochs=4",), "ucf101": ("epochs=3", "milestones=2")}
+SHORT = {"sceneflow": ("epochs=4", "train_count=192"), "ucf101": ("epochs=3", "milestones=2", "train_count=2424")}
 """Where the ``cpu`` recipe is cut further: so many cells are an hour on two cores as it is."""
 FEW = 8
 TARGET = Path(__file__).parent.parent / "docs" / "learning.md"

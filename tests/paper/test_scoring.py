@@ -14,11 +14,11 @@ SHAPENET = tasks.get("shapenet")
 
 def test_batches_are_single_samples_of_the_training_data() -> None:
     batches = ScoringBatches(SHAPENET, 8, 5, seed=2)
-    assert len(batches) == len(batches.chosen) == len(set(batches.chosen)) == 5
+    assert len(batches) == len(batches.chosen) == len({index for (index,) in batches.chosen}) == 5
     data = SHAPENET.train_data(8, None, 2)
     pairs = list(batches)
     assert len(pairs) == 5
-    for index, (volume, target) in zip(batches.chosen, pairs, strict=True):
+    for (index,), (volume, target) in zip(batches.chosen, pairs, strict=True):
         assert torch.equal(volume[0], data[index][0])
         assert torch.equal(target[0], data[index][1])
         assert volume.shape == (1, 1, 8, 8, 8)
@@ -30,11 +30,11 @@ def test_batches_are_single_samples_of_the_training_data() -> None:
 def test_samples_come_from_all_over_the_data() -> None:
     """Published data are sorted by class: the first few would be of one."""
     total = len(SHAPENET.train_data(8))
-    chosen = np.array(ScoringBatches(SHAPENET, 8, 60, seed=0).chosen)
+    chosen = np.array(ScoringBatches(SHAPENET, 8, 60, seed=0).chosen).ravel()
     assert np.ptp(chosen) > 0.8 * total
     assert len(np.unique(chosen * 4 // total)) == 4
     other = ScoringBatches(SHAPENET, 8, 60, seed=1).chosen
-    assert set(other) != set(chosen.tolist())
+    assert {index for (index,) in other} != set(chosen.tolist())
     assert ScoringBatches(SHAPENET, 8, 60, seed=1).chosen == other
 
 
@@ -53,7 +53,18 @@ def test_ranks_share_the_samples_of_one(count: int, ranks: int) -> None:
 
 def test_more_than_there_are_is_all_there_are() -> None:
     batches = ScoringBatches(SHAPENET, 8, 10**6, seed=0)
-    assert sorted(batches.chosen) == list(range(len(batches.samples)))
+    assert sorted(batches.chosen) == [[index] for index in range(len(batches.samples))]
+
+
+def test_batches_may_hold_several_samples() -> None:
+    batches, single = ScoringBatches(SHAPENET, 8, 3, 0, batch=4), ScoringBatches(SHAPENET, 8, 12, 0)
+    assert [index for numbers in batches.chosen for index in numbers] == [index for (index,) in single.chosen]
+    volume, target = next(iter(batches))
+    assert volume.shape == (4, 1, 8, 8, 8)
+    assert torch.equal(volume[1:2], list(single)[1][0])
+    assert torch.equal(target[1:2], list(single)[1][1])
+    total = len(single.samples)
+    assert len(ScoringBatches(SHAPENET, 8, 10**6, 0, batch=16)) == total // 16  # none is smaller than the others
 
 
 @pytest.mark.parametrize(

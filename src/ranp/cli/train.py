@@ -36,8 +36,11 @@ def train(
         typer.Option(min=8, help="Edge of the samples to score on; default the recipe's.", rich_help_panel=_PRUNE),
     ] = None,
     prune_batches: Annotated[
-        int, typer.Option(min=1, help="How many samples to score on.", rich_help_panel=_PRUNE)
+        int, typer.Option(min=1, help="How many batches to score on.", rich_help_panel=_PRUNE)
     ] = 10,
+    prune_batch: Annotated[
+        int, typer.Option(min=1, help="Samples in such a batch; the paper's is 1.", rich_help_panel=_PRUNE)
+    ] = 1,
     strength: Strength = None,
     exact: Exact = False,
     data: DataFolder = None,
@@ -77,7 +80,7 @@ def train(
     cut = None if plan is None else Plan.load(plan)
     how = None
     if method is not None and sparsity is not None:
-        how = training.Pruning(method, sparsity, prune_size, prune_batches, strength, exact)
+        how = training.Pruning(method, sparsity, prune_size, prune_batches, strength, exact, prune_batch)
     found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
     with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
         if team.leads and found.source.summary:

@@ -46,7 +46,7 @@ class Settings:
         size: Edge length of the volumes.
         train_objects: Objects to train on.
         valid_objects: Objects to measure accuracy on.
-        scored: Training objects that RANP-f is scored on.
+        scored: Batches of the training objects that RANP-f is scored on.
         epochs: Passes of each network over the training objects.
         batch: Objects in a step.
         learning_rate: At the first epoch; it falls to a twentieth until the last.
@@ -59,7 +59,7 @@ class Settings:
     size: int = 16
     train_objects: int = 256
     valid_objects: int = 64
-    scored: int = 32
+    scored: int = 4
     epochs: int = 6
     batch: int = 8
     learning_rate: float = 0.003
@@ -134,7 +134,11 @@ def run(
     recipe = settings.recipe(task)
     runs: dict[str, training.Run] = {}
     for name in (FULL, OURS, BLIND):
-        pruning = None if name == FULL else training.Pruning(name, settings.sparsity, batches=settings.scored)
+        pruning = (
+            None
+            if name == FULL
+            else training.Pruning(name, settings.sparsity, batches=settings.scored, batch=settings.batch)
+        )
         runs[name] = training.train(
             task, folder / name, recipe=recipe, pruning=pruning, resume=True, progress=_under(name, told)
         )

@@ -16,31 +16,36 @@ __all__ = ["ScoringBatches", "example_of"]
 
 
 class ScoringBatches:
-    """Batches of one sample each, as the paper scores.
+    """Batches of one sample each, as the paper scores, or of more.
 
     Data sets are often sorted by class, so the samples are drawn by seed, not taken from the beginning.
 
     Args:
         task: Whose training data.
         size: Edge of a sample.
-        count: How many, over all ranks; all there are if there are fewer.
+        count: How many batches, over all ranks; as many as the data have if that is fewer.
         seed: Same seed, same samples.
         rank: Every rank takes its share: batches ``rank``, ``rank + ranks``, ...
         ranks: Number of ranks.
+        batch: Samples in a batch.
     """
 
-    def __init__(self, task: Task, size: int, count: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(
+        self, task: Task, size: int, count: int, seed: int, rank: int = 0, ranks: int = 1, batch: int = 1
+    ) -> None:
         self.samples: Samples = task.train_data(size, None, seed)
-        order = np.random.default_rng((seed, 2)).permutation(len(self.samples))[:count]
-        self.chosen = [int(index) for index in order][rank::ranks]
+        order = np.random.default_rng((seed, 2)).permutation(len(self.samples)).tolist()
+        batches = [order[start : start + batch] for start in range(0, len(order) - batch + 1, batch)][:count]
+        self.chosen: list[list[int]] = batches[rank::ranks]
 
     def __len__(self) -> int:
         return len(self.chosen)
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        for index in self.chosen:
-            inputs, target = self.samples[index]
-            yield tree_map(lambda tensor: tensor[None], inputs), target[None]
+        for numbers in self.chosen:
+            samples = [self.samples[number] for number in numbers]
+            inputs = tree_map(lambda *tensors: torch.stack(tensors), *(given for given, _ in samples))
+            yield inputs, torch.stack([target for _, target in samples])
 
 
 def example_of(task: Task, size: int, seed: int = 0) -> Any:

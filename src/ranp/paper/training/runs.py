@@ -52,9 +52,10 @@ class Pruning:
         method: A name that ``ranp.prune`` knows.
         sparsity: Fraction of channels to remove.
         size: Edge of the samples it is scored on, default the recipe's.
-        batches: How many samples it is scored on, over all ranks.
+        batches: How many batches it is scored on, over all ranks.
         strength: Lambda, default the task's.
         exact: Every layer keeps a channel, see ``ranp.prune``.
+        batch: Samples in such a batch; the paper's is 1.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Pruning:
     batches: int = 10
     strength: float | None = None
     exact: bool = False
+    batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,8 @@ def _prune(
             progress("scoring", done, total or done, "")
 
     size = pruning.size or recipe.size
-    check_size(task, recipe, example_of(task, size, recipe.seed), 1, f"--prune-size {size}")
-    batches = ScoringBatches(task, size, pruning.batches, recipe.seed, team.rank, team.size)
+    check_size(task, recipe, example_of(task, size, recipe.seed), pruning.batch, f"--prune-size {size}")
+    batches = ScoringBatches(task, size, pruning.batches, recipe.seed, team.rank, team.size, pruning.batch)
     return prune(
         full.to(team.device),
         batches,
