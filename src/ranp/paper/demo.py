@@ -49,7 +49,7 @@ class Settings:
         scored: Batches of the training objects that RANP-f is scored on.
         epochs: Passes of each network over the training objects.
         batch: Objects in a step.
-        learning_rate: At the first epoch; it falls to a twentieth until the last.
+        learning_rate: Of all epochs but the last, which has a tenth of it.
         rounds: Timed training steps of each network.
         seed: Of weights, objects and batches.
     """
@@ -62,7 +62,7 @@ class Settings:
     scored: int = 4
     epochs: int = 6
     batch: int = 8
-    learning_rate: float = 0.003
+    learning_rate: float = 0.005
     rounds: int = 11
     seed: int = 0
 
@@ -85,8 +85,9 @@ class Settings:
             optimiser="adam",
             learning_rate=self.learning_rate,
             weight_decay=0.0,
-            schedule="exponential",
-            decay=3.0 / max(1, self.epochs - 1),
+            schedule="step",
+            decay=0.1,
+            milestones=(self.epochs - 1,) if self.epochs > 1 else (),
             train_count=self.train_objects,
             valid_count=self.valid_objects,
             valid_batch=self.batch,
