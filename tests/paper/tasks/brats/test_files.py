@@ -187,7 +187,11 @@ def test_a_file_that_is_whole_but_short(tmp_path: Path) -> None:
     refused(tmp_path, path.name, "cannot be read as NIfTI", "Fetch it again")
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>404 Not Found</html>", gzip.compress(b"nothing of the kind" * 40)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<html>404 Not Found</html>", gzip.compress(b"nothing of the kind" * 40)],
+    ids=["empty", "page", "another archive"],
+)
 def test_a_file_that_is_not_nifti(tmp_path: Path, content: bytes) -> None:
     write_2018(tmp_path, 2, 1)
     path = tmp_path / "HGG" / "Brats18_HGG_01_1" / "Brats18_HGG_01_1_t1.nii.gz"
