@@ -221,7 +221,14 @@ def network_told(task: Task, recipe: Recipe) -> str:
 
 
 def write(texts: list[str]) -> None:
-    TARGET.write_text(HEAD + "\n\n".join(texts) + "\n", encoding="utf-8")
+    """Writes the tables; what people wrote below them stays."""
+    before = TARGET.read_text(encoding="utf-8") if TARGET.is_file() else ""
+    written = before[before.index(READING) :] if READING in before else ""
+    tables = "\n\n".join(text.strip() for text in texts)
+    TARGET.write_text(f"{HEAD}{tables}\n\n{written}".rstrip() + "\n", encoding="utf-8")
+
+
+READING = "## How to read it"
 
 
 HEAD = """# What slim networks learn

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ranp.errors import DataError
+from ranp.errors import DataError, RanpError
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
 from ranp.paper.training import randomness
@@ -203,12 +203,12 @@ class Engine:
 
     def _check(self, training: Samples, validation: Samples) -> None:
         """Every label, before the first step; one rank looks, all wait, and all stop if it finds something."""
-        problem: DataError | None = None
+        problem: RanpError | None = None
         if self.team.leads:
             try:
                 for what, data in (("training", training), ("validation", validation)):
                     data.check(lambda done, total, what=what: self.progress(f"checking {what} data", done, total, ""))  # type: ignore[misc]
-            except DataError as error:
+            except RanpError as error:
                 problem = error
         (told, *_) = self.team.gather("" if problem is None else str(problem))
         if told:
