@@ -1,4 +1,4 @@
-"""A run folder: ``recipe.json``, ``plan.json``, ``report.json`` and ``model.safetensors``, all of them or none."""
+"""A run folder: the recipe, the plan, the report, the raw scores and the network, all of them or none."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path
             files.write_json(folder / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
             pruned.plan.save(folder / "plan.json")
             pruned.report.save(folder / "report.json")
+            pruned.raw.by_channel().save(folder / "scores.safetensors")
             storage.save(folder / "model.safetensors", pruned.model, pruned.plan, recipe=dict(recipe))
             names = sorted(path.name for path in folder.iterdir())
             if out.is_dir():

@@ -41,6 +41,7 @@ class Pruned:
         model: The slim network: dense, ordinary, trainable.
         plan: What was kept; save it, edit it, apply it to another size.
         scores: The scores that decided, after weighting.
+        raw: The scores before it; a sweep over sparsities or methods needs no others.
         report: Before and after, layer by layer; ``print`` it.
         trace: What the run of the network told.
         verification: What the checks of the slim network found.
@@ -52,6 +53,7 @@ class Pruned:
     report: Report
     trace: Trace
     verification: Verification
+    raw: Scores
 
 
 def prune(
@@ -126,7 +128,7 @@ def prune(
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    costs = how.costs(trace, resource)
+    how.costs(trace, resource)  # what cannot be measured is refused before anything is scored
     scores = score(
         model,
         batches,
@@ -138,7 +140,72 @@ def prune(
         seed=seed,
         progress=progress,
     )
-    scores = how.weigh(scores, costs, strength)
+    return prune_scored(
+        model,
+        scores,
+        tracer,
+        trace,
+        sparsity=sparsity,
+        method=how,
+        resource=resource,
+        strength=strength,
+        mode=mode,
+        keep=keep,
+        tie=tie,
+        exact=exact,
+        min_channels=min_channels,
+        round_to=round_to,
+        init=init,
+        seed=seed,
+    )
+
+
+def prune_scored(
+    model: nn.Module,
+    raw: Scores,
+    tracer: Tracer,
+    trace: Trace,
+    *,
+    sparsity: float,
+    method: str | Method = "ranp-f",
+    resource: Resource | None = None,
+    strength: float | None = None,
+    mode: str = "train",
+    keep: Iterable[str] = (),
+    tie: str = "max",
+    exact: bool = False,
+    min_channels: int = 1,
+    round_to: int = 1,
+    init: Initialiser = "copy",
+    seed: int = 0,
+) -> Pruned:
+    """The steps after scoring, so that many methods and sparsities need one scoring between them.
+
+    Args:
+        model: The full network.
+        raw: Its scores before weighting.
+        tracer: Of this network at the size that costs are taken at.
+        trace: What it traced.
+        sparsity: See ``prune``, as all that follow.
+        method: Its criterion is not looked at: the scores are there.
+        resource: As in ``prune``.
+        strength: As in ``prune``.
+        mode: Remembered in the plan.
+        keep: As in ``prune``.
+        tie: As in ``prune``.
+        exact: As in ``prune``.
+        min_channels: As in ``prune``.
+        round_to: As in ``prune``.
+        init: As in ``prune``.
+        seed: As in ``prune``.
+
+    Raises:
+        InfeasibleError: A layer would lose all its channels; the message says what is feasible.
+        UnsupportedError: An option is unknown, or no correct slim network was found.
+    """
+    how, example = resolve(method), tracer.example
+    costs = how.costs(trace, resource)
+    scores = how.weigh(raw, costs, strength)
     settings: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
     if costs is not None:
         settings |= {"resource": costs.resource, "strength": STRENGTH if strength is None else strength}
@@ -168,7 +235,7 @@ def prune(
         )
     network = copied if init == "copy" else slim(model, plan, example=example, init=init, seed=seed)
     report = Report.of(trace, plan, network, example, verification)
-    return Pruned(network, plan, scores, report, trace, verification)
+    return Pruned(network, plan, scores, report, trace, verification, raw)
 
 
 def first_inputs(example: Any, batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -96,6 +97,10 @@ class Scores(Mapping[str, torch.Tensor]):
     def included(self) -> tuple[str, ...]:
         """The layers that take part in balance and threshold, in layer order."""
         return tuple(name for name in self.channels if name not in self.excluded)
+
+    def by_channel(self) -> Scores:
+        """The same scores without those of single weights, which may be as large as the network."""
+        return dataclasses.replace(self, weights={}) if self.weights else self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the scores to one safetensors file, whole or not at all.

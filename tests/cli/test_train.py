@@ -78,6 +78,7 @@ def test_a_run_leaves_everything_to_go_on_from_and_to_read(trained: Path) -> Non
         "plan.json",
         "recipe.json",
         "report.json",
+        "scores.safetensors",
     ]
     told = recipe_of(trained)
     recipe = Recipe.from_dict(told["recipe"])

@@ -93,6 +93,7 @@ def test_prune_writes_a_folder_that_loads(tmp_path: Path, capsys: pytest.Capture
         "plan.json",
         "recipe.json",
         "report.json",
+        "scores.safetensors",
     ]
     assert [path.name for path in out.parent.iterdir()] == ["run"]
     plan, report = ranp.Plan.load(out / "plan.json"), ranp.Report.load(out / "report.json")
@@ -100,6 +101,7 @@ def test_prune_writes_a_folder_that_loads(tmp_path: Path, capsys: pytest.Capture
     mine = ranp.prune(code.small(), code.batches(), code.loss, sparsity=0.3, seed=3)
     assert mine.plan.kept == plan.kept
     assert mine.report == report
+    assert mine.raw == ranp.Scores.load(out / "scores.safetensors")
     network = ranp.load(out / "model.safetensors", code.small)
     assert all(
         torch.equal(a, b) for a, b in zip(network.state_dict().values(), mine.model.state_dict().values(), strict=True)
@@ -155,7 +157,7 @@ def test_a_folder_with_files_is_not_overwritten_unless_forced(
     told(capsys, *prune_small(tmp_path, "--force"))
     assert (tmp_path / "mine.txt").read_text() == "precious"
     ranp.Plan.load(tmp_path / "plan.json")
-    assert len(list(tmp_path.iterdir())) == 5
+    assert len(list(tmp_path.iterdir())) == 6
     (tmp_path / "file").touch()
     assert "is a file" in refused(capsys, *prune_small(tmp_path / "file"))
 

@@ -1,7 +1,7 @@
 """A training run from nothing to a trained network in a folder, or on from where it was.
 
-The folder holds ``recipe.json``, ``plan.json``, ``report.json`` (if the run pruned), ``metrics.jsonl``, the last
-checkpoints, and ``model.safetensors`` at the end.
+The folder holds ``recipe.json``, ``plan.json``, ``report.json`` and ``scores.safetensors`` (if the run pruned),
+``metrics.jsonl``, the last checkpoints, and ``model.safetensors`` at the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -33,7 +33,7 @@ from ranp.paper.training.team import Team
 from ranp.plan import Plan
 from ranp.pruning import Pruned, prune
 
-__all__ = ["Pruning", "Run", "restarted", "train"]
+__all__ = ["Prunes", "Pruning", "Run", "Setting", "restarted", "train"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,52 @@ _MAY_CHANGE = frozenset(
     + "valid_batch valid_count valid_every workers".split()
 )
 """What a run may go on with another value of: the steps it has made are none the worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a network is pruned in: everything of a run that decides on its scores and costs.
+
+    Attributes:
+        task: Data and loss.
+        recipe: Network, size, seed.
+        example: Inputs of one call at the size that costs are taken at.
+        team: The processes that train together.
+        progress: See ``Engine``.
+    """
+
+    task: Task
+    recipe: Recipe
+    example: Any
+    team: Team
+    progress: Progress | None = None
+
+    def scoring(self, done: int, total: int | None) -> None:
+        """Tells how many batches are scored."""
+        if self.progress is not None and self.team.leads:
+            self.progress("scoring", done, total or done, "")
+
+    def batches(self, size: int, count: int, batch: int, setting: str) -> ScoringBatches:
+        """The batches that this rank scores.
+
+        Raises:
+            UnsupportedError: The network cannot take samples of that size.
+        """
+        task, recipe, team = self.task, self.recipe, self.team
+        check_size(task, recipe, example_of(task, size, recipe.seed), batch, setting)
+        return ScoringBatches(task, size, count, recipe.seed, team.rank, team.size, batch)
+
+
+class Prunes(Protocol):
+    """What decides how slim a run's network is."""
+
+    def prune(self, full: nn.Module, setting: Setting) -> Pruned:
+        """The slim network; every rank comes to the same."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it is, as plain values: a run that goes on must be the same."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +111,28 @@ class Pruning:
     strength: float | None = None
     exact: bool = False
     batch: int = 1
+
+    def prune(self, full: nn.Module, setting: Setting) -> Pruned:
+        """Every rank scores its share of the batches; all of them come to the same plan."""
+        task, recipe = setting.task, setting.recipe
+        size = self.size or recipe.size
+        return prune(
+            full,
+            setting.batches(size, self.batches, self.batch, f"--prune-size {size}"),
+            task.loss,
+            sparsity=self.sparsity,
+            method=self.method,
+            example=setting.example,
+            strength=task.strength if self.strength is None else self.strength,
+            exact=self.exact,
+            init=recipe.init,
+            seed=recipe.seed,
+            progress=setting.scoring,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +170,7 @@ def train(
     recipe: Recipe | None = None,
     settings: Iterable[str] = (),
     plan: Plan | None = None,
-    pruning: Pruning | None = None,
+    pruning: Prunes | None = None,
     resume: bool = False,
     team: Team | None = None,
     about: dict[str, Any] | None = None,
@@ -142,7 +210,7 @@ def train(
     check_size(task, recipe, example, max(1, recipe.batch // (team.size * recipe.accumulate)), f"size={recipe.size}")
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
-        pruned = _prune(full, task, recipe, pruning, example, team, progress)
+        pruned = pruning.prune(full.to(team.device), Setting(task, recipe, example, team, progress))
         plan = pruned.plan
     model = full if plan is None else make_slim(full, plan, recipe, example)
     kept = whole(full) if plan is None else plan
@@ -151,7 +219,7 @@ def train(
     remembered = {
         **(about or {}),
         "inputs": shapes_of(example),
-        "pruning": None if pruning is None else dataclasses.asdict(pruning),
+        "pruning": None if pruning is None else pruning.to_dict(),
     }
 
     def begin() -> None:
@@ -169,39 +237,6 @@ def train(
     return Run(folder, engine.model, kept, records(folder) if team.leads else told)
 
 
-def _prune(
-    full: nn.Module,
-    task: Task,
-    recipe: Recipe,
-    pruning: Pruning,
-    example: Any,
-    team: Team,
-    progress: Progress | None,
-) -> Pruned:
-    """Every rank scores its share of the batches; all of them come to the same plan."""
-
-    def tell(done: int, total: int | None) -> None:
-        if progress is not None and team.leads:
-            progress("scoring", done, total or done, "")
-
-    size = pruning.size or recipe.size
-    check_size(task, recipe, example_of(task, size, recipe.seed), pruning.batch, f"--prune-size {size}")
-    batches = ScoringBatches(task, size, pruning.batches, recipe.seed, team.rank, team.size, pruning.batch)
-    return prune(
-        full.to(team.device),
-        batches,
-        task.loss,
-        sparsity=pruning.sparsity,
-        method=pruning.method,
-        example=example,
-        strength=task.strength if pruning.strength is None else pruning.strength,
-        exact=pruning.exact,
-        init=recipe.init,
-        seed=recipe.seed,
-        progress=tell,
-    )
-
-
 def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned | None, about: dict[str, Any]) -> None:
     """Writes down what the run is; ``recipe.json`` last, since it says that the rest is there."""
     from ranp import __version__
@@ -213,6 +248,7 @@ def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned 
     plan.save(folder / "plan.json")
     if pruned is not None:
         pruned.report.save(folder / "report.json")
+        pruned.raw.by_channel().save(folder / "scores.safetensors")
     value = {
         "model": recipe.network,
         "options": json.loads(json.dumps(options_of(task, recipe))),
@@ -248,15 +284,16 @@ def _same(folder: Path, recipe: Recipe | None, settings: list[str]) -> Recipe:
     return wanted
 
 
-def _same_plan(folder: Path, plan: Plan | None, pruning: Pruning | None) -> Plan:
+def _same_plan(folder: Path, plan: Plan | None, pruning: Prunes | None) -> Plan:
     """The plan of a run that goes on; it is neither cut nor pruned again, so nobody may ask for something else."""
     stored = Plan.load(folder / "plan.json")
     before = recipe_of(folder)[0].get("pruning")
-    if pruning is not None and before != json.loads(json.dumps(dataclasses.asdict(pruning))):
+    wanted = None if pruning is None else json.loads(json.dumps(pruning.to_dict()))
+    if wanted is not None and before != wanted:
         told = f"with {before['method']} at {before['sparsity']}" if isinstance(before, dict) else "without pruning"
         raise UnsupportedError(
-            f"pruning with {pruning.method} at {pruning.sparsity}: the run in {str(folder)!r} was begun {told}. Go on "
-            "with that, or name another folder."
+            f"pruning with {wanted['method']} at {wanted['sparsity']}: the run in {str(folder)!r} was begun {told}. "
+            "Go on with that, or name another folder."
         )
     if plan is not None and (plan.kept, plan.cuts) != (stored.kept, stored.cuts):
         raise UnsupportedError(
@@ -274,7 +311,7 @@ def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
 def _barely_begun(folder: Path) -> bool:
     """Whether there is nothing but what a run that was killed at its very beginning may have left."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return all(name in ("plan.json", "report.json") or name.startswith(".") for name in names)
+    return all(name in ("plan.json", "report.json", "scores.safetensors") or name.startswith(".") for name in names)
 
 
 def _together(team: Team, act: Any) -> None:
