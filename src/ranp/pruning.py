@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,6 +178,7 @@ def prune_scored(
     round_to: int = 1,
     init: Initialiser = "copy",
     seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
 ) -> Pruned:
     """The steps after scoring, so that many methods and sparsities need one scoring between them.
 
@@ -198,6 +199,7 @@ def prune_scored(
         round_to: As in ``prune``.
         init: As in ``prune``.
         seed: As in ``prune``.
+        settings: What else to remember in the plan.
 
     Raises:
         InfeasibleError: A layer would lose all its channels; the message says what is feasible.
@@ -206,9 +208,9 @@ def prune_scored(
     how, example = resolve(method), tracer.example
     costs = how.costs(trace, resource)
     scores = how.weigh(raw, costs, strength)
-    settings: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
+    told: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
     if costs is not None:
-        settings |= {"resource": costs.resource, "strength": STRENGTH if strength is None else strength}
+        told |= {"resource": costs.resource, "strength": STRENGTH if strength is None else strength}
     for _ in range(ROUNDS):
         plan = select(
             scores,
@@ -221,7 +223,7 @@ def prune_scored(
             min_channels=min_channels,
             round_to=round_to,
             seed=seed,
-            settings=settings,
+            settings={**told, **(settings or {})},
         )
         copied = slim(model, plan, example=example)
         verification = check(tracer, plan, copied, budget=CHECK_FLOPS)

@@ -249,6 +249,10 @@ class Selection:
         _, found = self.at(1.0 - 1.0 / max(self.scope.steps(self.coupling), 1))
         return self._removed(found, ALWAYS)
 
+    def max_share(self) -> float:
+        """The largest share of the prunable channels that ``plan`` with ``exact`` can remove."""
+        return self._most_removable() / max(self._movable, 1)
+
     def limit(self) -> str:
         """What would be lost with one channel more than the largest feasible sparsity removes."""
         step = self.max_sparsity() + 1 / max(self.scope.steps(self.coupling), 1)
@@ -274,10 +278,9 @@ class Selection:
         )
 
     def _refusal_of_share(self, wish: float) -> str:
-        best = self._most_removable() / max(self._movable, 1)
         return (
             f"sparsity={wish:g} with exact=True leaves some layers without a channel. The largest feasible share of "
-            f"prunable channels here is {_rounded_down(best)}. Lower it."
+            f"prunable channels here is {_rounded_down(self.max_share())}. Lower it."
         )
 
     def _build(self, wish: float, stays: Flags, exact: bool, settings: dict[str, Any]) -> Plan:
