@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := medical,video,stereo,report,train,onnx,lightning,dev
+EXTRAS := medical,video,stereo,report,train,onnx,lightning,docs,dev
 # Two torch threads per test process would only fight for the same cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all lint bench clean
+.PHONY: help install demo test test-all browser lint docs bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -33,12 +33,22 @@ lint: $(STAMP)  ## Style, types and the direction of imports
 test: lint  ## Lint and the ordinary tests
 	$(PYTEST) -m "not slow"
 
-test-all: lint  ## Lint and every test
+test-all: lint browser  ## Lint and every test, those in a real browser too
 	$(PYTEST)
+
+# Where nothing can be installed, the tests that need a browser are skipped, and say so.
+browser: $(STAMP)  ## Get Chromium (Debian) and playwright, for the tests of the report in a real browser
+	command -v chromium > /dev/null || { test "$$(id -u)" = 0 || sudo=sudo; \
+	  $$sudo apt-get update && $$sudo apt-get install -y --no-install-recommends chromium; } || \
+	  echo "no chromium: the browser tests will be skipped"
+	$(BIN)/python -c "import playwright" 2> /dev/null || $(BIN)/python -m pip install -c constraints.txt -e ".[browser]"
+
+docs: $(STAMP)  ## Build the documentation site into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(STAMP)  ## Ratios side by side with the peers
 	$(BIN)/python -m benchmarks
 
 clean:  ## Remove .venv, runs, caches and builds
-	rm -rf $(VENV) runs dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) runs dist build site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
