@@ -447,6 +447,30 @@ KINDS: dict[str, Kind] = {
         "evaluate {run}", "recipe.json", "'cityscapes'", "Restore it", edited("run/recipe.json", "task", "cityscapes")
     ),
     "evaluation on other data": Kind("evaluate {run} --data {brats}", "{brats}", "HGG", "Pass the folder that holds"),
+    "reproduction of nothing": Kind("reproduce --out {out}", "table or figure", "main", "name a table"),
+    "reproduction of an unknown table": Kind(
+        "reproduce mian --out {out}", "experiment", "'mian'", "did you mean 'main'"
+    ),
+    "reproduction to nowhere": Kind("reproduce main", "--out", "missing", "Name a folder"),
+    "reproduction at an unknown scale": Kind("reproduce main --out {out} --scale gpu", "scale", "'gpu'", "cpu"),
+    "reproduction in haste at the scale of the paper": Kind(
+        "reproduce main --out {out} --scale paper --quick", "--quick", "--scale cpu", "Leave one of them out"
+    ),
+    "reproduction of a share that is none": Kind(
+        "reproduce main --out {out} --cell 5/4", "--cell", "'5/4'", "For example --cell 3/8"
+    ),
+    "reproduction into a file": Kind(
+        "reproduce main --out {out}", "--out", "is a file", "Name a folder", lambda root: (root / "out").touch()
+    ),
+    "reproduction on data of no task": Kind(
+        "reproduce main --out {out} --data kitti={brats}", "--data", "'kitti'", "sceneflow"
+    ),
+    "reproduction on data that are not there": Kind(
+        "reproduce main --out {out} --data brats={nothing}", "--data", "{nothing}", "Pass the folder of"
+    ),
+    "reproduction on data without a task": Kind(
+        "reproduce main --out {out} --data {brats}", "--data", "{brats}", "is not TASK=DIR"
+    ),
     "loss that is NaN": Kind(
         f"{SHAPENET} --set learning_rate=1e30 --set checkpoint_every=1 --set train_count=16",
         "checkpoint-00000000",

@@ -20,6 +20,8 @@ from ranp.cli.export import export
 from ranp.cli.plan import plan
 from ranp.cli.profile import profile
 from ranp.cli.prune import prune
+from ranp.cli.report import report
+from ranp.cli.reproduce import reproduce
 from ranp.cli.search import search
 from ranp.cli.train import train
 from ranp.errors import RanpError
@@ -34,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _verb in (profile, prune, search, train, evaluate, export, demo):
+for _verb in (profile, prune, search, train, evaluate, reproduce, export, report, demo):
     app.command(_verb.__name__)(_verb)
 app.add_typer(plan, name="plan")
 del _verb

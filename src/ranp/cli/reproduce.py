@@ -1,0 +1,120 @@
+"""``ranp reproduce``: tables and figures of the paper, made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ranp.cli.console import progress_bars, show_json
+from ranp.cli.options import Device, Json
+
+if TYPE_CHECKING:
+    from ranp.paper.experiments import Wanted
+
+ALL = "all"
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="TABLE_OR_FIGURE", help="Its name, or all; --list shows them.")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for cells, tables and figures.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="cpu: small, for two cores. paper: its networks, sizes and recipes.")
+    ] = "cpu",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell that is trained.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="As little as shows that it runs; one seed.")] = False,
+    resources_only: Annotated[
+        bool, typer.Option("--resources-only", help="What the networks cost, without training them.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that run cells side by side.")] = 1,
+    cell: Annotated[
+        str, typer.Option(metavar="K/N", help="Run the K-th of N shares of the cells only, for a job array.")
+    ] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TASK=DIR", help="Published data set of a task instead of procedural data."),
+    ] = None,
+    device: Device = "cpu",
+    listed: Annotated[bool, typer.Option("--list", help="Show the names and the number of cells.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a table or figure of the paper, from cells that each are a run folder of their own.
+
+    A finished cell is never run again and a stopped one goes on, so the same command may be given again, on one machine
+    or on many that share DIR. Writes NAME.md, NAME.csv, NAME.tex and figures (SVG, PDF) into DIR when all cells are
+    there.
+    """
+    from ranp.errors import UnsupportedError
+    from ranp.paper import experiments
+    from ranp.paper.experiments.reproducing import reproduce_one, share_of
+
+    wanted = _wanted(scale, seeds, quick, resources_only, data or [])
+    if listed:
+        _show_list(wanted, as_json)
+        return
+    if not name:
+        raise UnsupportedError(f"name a table or figure: {', '.join(experiments.names())}, or {ALL}.")
+    if out is None:
+        raise UnsupportedError("--out is missing. Name a folder for cells, tables and figures, such as runs/main.")
+    chosen = [experiments.get(one) for one in (experiments.names() if name == ALL else (name,))]
+    share = share_of(cell) if cell else None
+    written: list[Path] = []
+    with progress_bars(lines=("cell", "failed", "table")) as progress:
+        for experiment in chosen:
+            written += reproduce_one(
+                experiment, wanted, out, jobs=jobs, share=share, device=device, told=progress, command=_command(name)
+            )
+    if as_json:
+        show_json({"files": [str(path) for path in written]})
+        return
+    for path in written:
+        if path.suffix == ".md":
+            typer.echo(path.read_text(encoding="utf-8"))
+    typer.echo(f"wrote {', '.join(path.name for path in written) or 'no table yet'} to {out}")
+
+
+def _wanted(scale: str, seeds: int, quick: bool, resources_only: bool, data: list[str]) -> Wanted:
+    from ranp.errors import DataError, UnsupportedError, unknown_name
+    from ranp.paper import tasks
+    from ranp.paper.experiments import Wanted
+    from ranp.paper.experiments.scales import SCALES
+
+    if scale not in SCALES:
+        raise UnsupportedError(unknown_name("scale", scale, SCALES))
+    if quick and scale != "cpu":
+        raise UnsupportedError("--quick is of --scale cpu. Leave one of them out.")
+    folders: dict[str, str] = {}
+    for pair in data:
+        task, equals, folder = pair.partition("=")
+        if not equals or not folder:
+            raise UnsupportedError(f"--data {pair!r} is not TASK=DIR. For example --data brats=data/brats18.")
+        if task not in tasks.names():
+            raise UnsupportedError(f"--data {pair!r}: {unknown_name('task', task, tasks.names())}")
+        if not Path(folder).is_dir():
+            raise DataError(f"--data {folder!r} is not a folder. Pass the folder of the {task} data set.")
+        folders[task] = folder
+    return Wanted(scale, seeds, quick, resources_only, folders)
+
+
+def _show_list(wanted: Wanted, as_json: bool) -> None:
+    from ranp.cli.console import show_table
+    from ranp.paper import experiments
+
+    found = [experiments.get(name) for name in experiments.names()]
+    rows = [(one.name, one.title, one.label, str(len(set(one.cells(wanted))))) for one in found]
+    if as_json:
+        show_json([dict(zip(("name", "title", "paper", "cells"), row, strict=True)) for row in rows])
+        return
+    show_table(("name", "what it is", "in the paper", "cells"), rows, left=3)
+
+
+def _command(name: str) -> str:
+    import shlex
+    import sys
+
+    return (
+        shlex.join(["ranp", *sys.argv[1:]])
+        if len(sys.argv) > 1 and sys.argv[1] == "reproduce"
+        else f"ranp reproduce {name}"
+    )

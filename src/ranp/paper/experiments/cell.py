@@ -1,0 +1,124 @@
+"""A cell of a table: one network, pruned in one way and trained once, told completely by its own value."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ranp.errors import UnsupportedError
+from ranp.paper import models, tasks
+from ranp.paper.experiments.scales import SCALES
+from ranp.paper.recipe import Recipe
+from ranp.paper.scoring import example_of
+from ranp.paper.tasks.task import Task
+
+__all__ = ["FULL", "Cell"]
+
+FULL = "full"
+"""The method that prunes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is run. Equal cells of two tables are one run.
+
+    Attributes:
+        task: Name of the task.
+        method: ``"full"``, or a name that ``ranp.prune`` knows.
+        seed: Of weights, samples and their order.
+        scale: A name of ``scales.SCALES``: networks, sizes and recipe.
+        sparsity: Fraction of channels to remove (of weights, for ``snip``); None for the largest feasible one.
+        settings: ``key=value`` changes to the recipe of the scale, the network and its size included.
+        criterion: How channels are scored, default the method's own.
+        size: Edge of the samples that are scored, default that of training.
+        batches: How many batches are scored.
+        batch: Samples in such a batch; the paper's is 1.
+        equal: ``"flops"`` or ``"memory"``: prune until the network takes as much of it as RANP-f leaves at
+            ``sparsity``.
+        origin: Take the plan that this cell makes, on its own task, instead of making one.
+        among: Where ``sparsity`` is None: the least of the largest feasible sparsities of these cells, so that all of
+            them can be pruned alike.
+        trains: False: what the network costs is all that is asked for.
+        data: Folder of the published data set; None for procedural samples.
+    """
+
+    task: str
+    method: str = FULL
+    seed: int = 0
+    scale: str = "cpu"
+    sparsity: float | None = 0.0
+    settings: tuple[str, ...] = ()
+    criterion: str | None = None
+    size: int | None = None
+    batches: int = 16
+    batch: int = 1
+    equal: str | None = None
+    origin: Cell | None = None
+    among: tuple[Cell, ...] = ()
+    trains: bool = True
+    data: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Name of its folder: readable, and another one for every other cell."""
+        words = [self.recipe().network, self.method, *([self.criterion] if self.criterion else []), str(self.seed)]
+        digest = hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+        return "-".join([*words, digest[:10]])
+
+    def open(self) -> Task:
+        """Its task, on published data if it names a folder."""
+        return tasks.get(self.task, self.data, allow_missing=self.data is not None, fold=self.recipe().fold)
+
+    def recipe(self) -> Recipe:
+        """How its network is built and trained."""
+        task = tasks.get(self.task)
+        base = task.recipe if self.scale == "paper" else task.cpu
+        settings = (*SCALES[self.scale].get(self.task, ()), *self.settings)
+        return dataclasses.replace(base, seed=self.seed, tensorboard=False).but(settings)
+
+    def example(self, task: Task) -> Any:
+        """The inputs of one call, without data, that costs are taken at: the paper's own for its own networks."""
+        recipe = self.recipe()
+        if self.scale == "paper" and self.data is None and recipe.options == task.recipe.options:
+            return models.example(recipe.network, "meta")
+        return example_of(task, recipe.size, recipe.seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cell as plain values; what is at its default is left out, so that new fields do not rename old cells."""
+        told: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value == field.default and field.name not in ("task", "method", "seed", "scale"):
+                continue
+            told[field.name] = _plain(value)
+        return told
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Cell:
+        """The cell that ``to_dict`` told.
+
+        Raises:
+            UnsupportedError: It has a field that no cell has.
+        """
+        origin = value.get("origin")
+        try:
+            return cls(
+                **{
+                    **value,
+                    "settings": tuple(value.get("settings", ())),
+                    "origin": None if origin is None else cls.from_dict(origin),
+                    "among": tuple(map(cls.from_dict, value.get("among", ()))),
+                }
+            )
+        except TypeError as error:
+            raise UnsupportedError(f"this is no cell: {error}. Make it again.") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Cell):
+        return value.to_dict()
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value

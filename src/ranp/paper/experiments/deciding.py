@@ -1,0 +1,184 @@
+"""Which channels a cell's network keeps: scores from the shelf, the sparsity as the cell says, the plan verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from ranp.errors import InfeasibleError
+from ranp.importance import score_many
+from ranp.methods import Method, resolve
+from ranp.paper.experiments.cell import Cell
+from ranp.paper.experiments.shelf import Shelf
+from ranp.paper.training.network import make_full, options_of
+from ranp.paper.training.runs import Setting
+from ranp.plan import Plan
+from ranp.pruning import Pruned, prune_scored
+from ranp.resources import profile
+from ranp.scores import Scores
+from ranp.selection import Selection
+from ranp.slimming import slim
+from ranp.tracing.trace import Trace
+from ranp.tracing.tracer import Tracer
+
+__all__ = ["ALL_CRITERIA", "OURS", "Decision", "matching", "scores_of"]
+
+ALL_CRITERIA = tuple(f"{kind}-{over}" for kind in ("mpmg", "mnmg") for over in ("sum", "mean", "max"))
+OURS = "ranp-f"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Prunes the network of a cell, as ``training.train`` asks for it.
+
+    A method that would leave a layer without channels at the wanted sparsity keeps the best one of each coupled set
+    instead (``exact``); the plan says so, and which sparsity would have been feasible (``largest``).
+
+    Attributes:
+        cell: What is wanted.
+        shelf: Where scores are kept.
+        together: Criteria that are scored along with the cell's own, because other cells will ask for them.
+    """
+
+    cell: Cell
+    shelf: Shelf
+    together: Sequence[str] = ()
+
+    def prune(self, full: nn.Module, setting: Setting) -> Pruned:
+        """The slim network of the cell.
+
+        Raises:
+            InfeasibleError: No sparsity is feasible.
+        """
+        cell, task, recipe = self.cell, setting.task, setting.recipe
+        how = resolve(cell.method)
+        tracer = Tracer(full, setting.example)
+        trace = tracer.trace()
+        raw = scores_of(cell, full, setting, self.shelf, trace, self.together)
+
+        def selection(method: Method, scores: Scores) -> Selection:
+            return _selection(method, scores, trace, setting)
+
+        own = selection(how, raw)
+        largest = own.max_sparsity()
+        sparsity = largest if cell.sparsity is None else cell.sparsity
+        if cell.sparsity is None and cell.among:
+            sparsity = min(self._largest_of(other, setting) for other in cell.among)
+        if cell.equal is not None:
+            ours = selection(resolve(OURS), self._ours(full, setting, trace))
+            target = _cost(full, _plan(ours, sparsity), setting.example, cell.equal)
+            sparsity = matching(own, lambda plan: _cost(full, plan, setting.example, cell.equal or "") <= target)
+        elif cell.method == "snip":  # a share of weights: there is no share of channels to make exact
+            sparsity = min(sparsity, largest)
+        kept_one = not own.feasible(sparsity)
+        return prune_scored(
+            full,
+            raw,
+            tracer,
+            trace,
+            sparsity=min(sparsity, own.max_share()) if kept_one else sparsity,
+            method=how,
+            strength=task.strength,
+            exact=kept_one,
+            init=recipe.init,
+            seed=recipe.seed,
+            settings={"largest": largest, "task": task.name},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The cell; ``method`` and ``sparsity`` are named for messages even where they are defaults."""
+        return {**self.cell.to_dict(), "method": self.cell.method, "sparsity": self.cell.sparsity}
+
+    def _ours(self, full: nn.Module, setting: Setting, trace: Trace) -> Scores:
+        cell = replace(self.cell, method=OURS, criterion=None)
+        return scores_of(cell, full, setting, self.shelf, trace, self.together)
+
+    def _largest_of(self, cell: Cell, setting: Setting) -> float:
+        """The largest feasible sparsity of another cell, on a network of its own."""
+        task, recipe = cell.open(), cell.recipe()
+        own = Setting(task, recipe, cell.example(task), setting.team, setting.progress)
+        full = make_full(task, recipe).to(setting.team.device)
+        trace = Tracer(full, own.example).trace()
+        raw = scores_of(cell, full, own, self.shelf, trace, self.together)
+        return _selection(resolve(cell.method), raw, trace, own).max_sparsity()
+
+
+def scores_of(
+    cell: Cell, full: nn.Module, setting: Setting, shelf: Shelf, trace: Trace, together: Sequence[str] = ()
+) -> Scores:
+    """The raw scores of a cell's network.
+
+    Args:
+        cell: Criterion and batches.
+        full: The network.
+        setting: Task and recipe.
+        shelf: Where scores are kept.
+        trace: Of the network.
+        together: Criteria to score along with it if anything has to be scored.
+    """
+    task, recipe = setting.task, setting.recipe
+    criterion = cell.criterion or resolve(cell.method).criterion
+    size = cell.size or recipe.size
+    what = {
+        "task": task.name,
+        "data": cell.data,
+        "network": recipe.network,
+        "options": {name: repr(value) for name, value in options_of(task, recipe).items()},
+        "init": recipe.init,
+        "seed": recipe.seed,
+        "size": size,
+        "batches": cell.batches,
+        "batch": cell.batch,
+        "ranks": setting.team.size,
+    }
+    if criterion == "random":
+        return score_many(full, (), task.loss, (criterion,), trace=trace, seed=recipe.seed)[criterion]
+
+    def make(criteria: Sequence[str]) -> dict[str, Scores]:
+        batches = setting.batches(size, cell.batches, cell.batch, f"size={size}")
+        return score_many(full, batches, task.loss, criteria, trace=trace, seed=recipe.seed, progress=setting.scoring)
+
+    wanted = dict.fromkeys((criterion, *together))
+    return shelf.scores(what, tuple(wanted), make)[criterion]
+
+
+def _cost(full: nn.Module, plan: Plan, example: Any, resource: str) -> int:
+    costs = profile(slim(full, plan, example=example), example, convention="paper")
+    return int(getattr(costs, resource))
+
+
+def _selection(method: Method, scores: Scores, trace: Trace, setting: Setting) -> Selection:
+    weighed = method.weigh(scores, method.costs(trace), setting.task.strength)
+    return Selection.of(weighed, trace, scope=method.scope, seed=setting.recipe.seed)
+
+
+def _plan(own: Selection, sparsity: float) -> Plan:
+    """The plan that ``Decision.prune`` makes at that sparsity, feasible or not."""
+    return own.plan(sparsity, exact=not own.feasible(sparsity))
+
+
+def matching(own: Selection, fits: Callable[[Plan], bool], steps: int = 12) -> float:
+    """The least sparsity, to a few channels, at which a plan fits: feasible, else one that keeps each set's best.
+
+    Raises:
+        InfeasibleError: None does.
+    """
+    largest = own.max_sparsity()
+    feasible = fits(own.plan(largest))
+
+    def enough(sparsity: float) -> bool:
+        try:
+            return fits(_plan(own, sparsity))
+        except InfeasibleError:  # more than can go
+            return True
+
+    low, high = (0.0, largest) if feasible else (largest, 1.0)
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    if not feasible and (high == 1.0 or not fits(_plan(own, high))):
+        raise InfeasibleError("even with one channel left in each coupled set the network takes more than is wanted.")
+    return high

@@ -1,0 +1,291 @@
+"""Cells are run: each in a folder of its own, by as many processes as there are, on one machine or many.
+
+A process claims a cell by a lock that ends with the process, so a killed one leaves nothing behind but a run that goes
+on where it was; a finished cell (it has a ``result.json``) is never run again. Processes that share a folder share the
+work, however they were started.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import multiprocessing
+import os
+import platform
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ranp.errors import RanpError
+from ranp.methods import resolve
+from ranp.paper.experiments.cell import FULL, Cell
+from ranp.paper.experiments.deciding import Decision
+from ranp.paper.experiments.results import Costs, Result, make_folder, read, write
+from ranp.paper.experiments.shelf import Shelf, claimed
+from ranp.paper.training import train
+from ranp.paper.training.engine import Progress
+from ranp.paper.training.journal import records
+from ranp.paper.training.network import make_full, make_slim, whole
+from ranp.paper.training.runs import Setting
+from ranp.paper.training.team import Team, joined
+from ranp.plan import Plan
+from ranp.pruning import Pruned
+from ranp.resources import profile
+
+__all__ = ["Place", "Told", "run_all", "run_cell"]
+
+logger = logging.getLogger(__name__)
+
+Told = Callable[[str, int, int, str], object]
+"""``(what is going on, done, total, remark)``."""
+_PATIENCE = 0.5
+"""Seconds between two looks at the workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where cells run.
+
+    Attributes:
+        folder: Holds a folder of each cell, and scores that cells share.
+        device: As ``ranp train --device``.
+    """
+
+    folder: Path
+    device: str = "cpu"
+
+    def of(self, cell: Cell) -> Path:
+        """The folder of a cell."""
+        return self.folder / "cells" / cell.id
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where scores are kept."""
+        return Shelf(self.folder / "scores")
+
+
+def run_cell(cell: Cell, place: Place, progress: Progress | None = None, together: Sequence[str] = ()) -> Result:
+    """Runs a cell, or goes on with it, or reads what came out of it.
+
+    Args:
+        cell: What to run.
+        place: Where.
+        progress: See ``training.train``.
+        together: Criteria to score along with the cell's own, because other cells will ask for them.
+
+    Raises:
+        RanpError: The cell cannot be run; the message says why.
+    """
+    folder = place.of(cell)
+    if (done := read(folder)) is not None:
+        return done
+    with joined(place.device) as team:
+        decision = None if cell.method == FULL else Decision(cell.origin or cell, place.shelf, tuple(together))
+        run = _trained if cell.trains else _decided
+        result = run(cell, place, decision, team, progress)
+        if team.leads:
+            write(folder, result)
+    return result
+
+
+def _trained(cell: Cell, place: Place, decision: Decision | None, team: Team, progress: Progress | None) -> Result:
+    task, folder, recipe = cell.open(), place.of(cell), cell.recipe()
+    plan = None
+    if cell.origin is not None and decision is not None and not (folder / "recipe.json").is_file():
+        plan = _pruned(cell.origin, decision, team, progress).plan
+    run = train(
+        task,
+        folder,
+        recipe=recipe,
+        plan=plan,
+        pruning=None if cell.origin is not None else decision,
+        resume=True,
+        team=team,
+        about={"cell": cell.to_dict()},
+        progress=progress,
+    )
+    epochs = [record for record in records(folder) if record["kind"] == "epoch"]
+    return _result(cell, task, run.plan, tuple(epochs))
+
+
+def _decided(cell: Cell, place: Place, decision: Decision | None, team: Team, progress: Progress | None) -> Result:
+    """What a network costs, without training it."""
+    task, folder = cell.open(), place.of(cell)
+    if decision is None:
+        return _result(cell, task, whole(make_full(task, cell.recipe())), ())
+    pruned = _pruned(cell.origin or cell, decision, team, progress)
+    result = _result(cell, task, pruned.plan, ())
+    if team.leads:
+        make_folder(folder)
+        pruned.plan.save(folder / "plan.json")
+        pruned.report.save(folder / "report.json")
+    return result
+
+
+def _pruned(cell: Cell, decision: Decision, team: Team, progress: Progress | None) -> Pruned:
+    task, recipe = cell.open(), cell.recipe()
+    return decision.prune(make_full(task, recipe), Setting(task, recipe, cell.example(task), team, progress))
+
+
+def _result(cell: Cell, task: Any, plan: Plan, epochs: tuple[Any, ...]) -> Result:
+    full, example = make_full(task, cell.recipe()), cell.example(task)
+    before = profile(full, example, convention="paper")
+    slim = full if cell.method == FULL else make_slim(full, plan, cell.recipe(), example)
+    after = profile(slim, example, convention="paper")
+    from ranp import __version__
+
+    return Result(
+        cell=cell,
+        full=Costs(before.params, before.flops, before.memory),
+        slim=Costs(after.params, after.flops, after.memory),
+        sparsity=plan.sparsity.requested,
+        removed=plan.sparsity.of_channels,
+        largest=plan.settings.get("largest"),
+        kept_one=bool(plan.settings.get("exact")),
+        widths={name: (len(kept), plan.channels[name]) for name, kept in plan.kept.items()},
+        epochs=epochs,
+        versions={"ranp": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
+    )
+
+
+def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Told | None = None) -> list[Result]:
+    """Runs cells side by side and waits for those that other processes have claimed.
+
+    Args:
+        cells: What to run; equal ones are run once.
+        place: Where.
+        jobs: Processes; each takes the next cell that nobody has.
+        told: Told ``(label, done, total, remark)``.
+
+    Returns:
+        The results, in the order of the cells.
+
+    Raises:
+        RanpError: Cells cannot be run. The others are finished all the same; the message names those that are not.
+    """
+    wanted = list(dict.fromkeys(cells))
+    told = told or _silent
+    failed = _work(wanted, place, told) if jobs == 1 else _workers(wanted, place, jobs, told)
+    if failed:
+        names = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise RanpError(
+            f"{len(failed)} of {len(wanted)} cells could not be run: {names}. The others are finished; mend it and run "
+            "the same command again."
+        )
+    return [run_cell(cell, place) for cell in cells]
+
+
+def _work(cells: Sequence[Cell], place: Place, told: Told) -> dict[str, str]:
+    """Takes one cell after the other that is neither finished nor claimed, then waits for the claimed ones."""
+    failed: dict[str, str] = {}
+    together = _scored_together(cells)
+    for wait in (False, True):
+        for number, cell in enumerate(cells, 1):
+            if cell.id in failed:
+                continue
+            with claimed(place.folder / "cells" / f".{cell.id}.lock", wait=wait) as mine:
+                if not mine:
+                    continue
+                was_there = read(place.of(cell)) is not None
+                try:
+                    result = run_cell(cell, place, _under(cell, told), together[_scoring(cell)])
+                except RanpError as error:
+                    failed[cell.id] = str(error)
+                    told("failed", number, len(cells), f"{cell.id}: {error}")
+                    continue
+                if not was_there:
+                    told("cell", number, len(cells), _summary(cell, result))
+    return failed
+
+
+def _scoring(cell: Cell) -> Cell:
+    """The same for all cells that are scored on the same batches of the same network."""
+    return dataclasses.replace(
+        cell.origin or cell, method=FULL, criterion=None, sparsity=0.0, equal=None, origin=None, trains=True
+    )
+
+
+def _scored_together(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
+    """The criteria of all cells that share their batches: one backward pass serves them all."""
+    found: dict[Cell, list[str]] = {}
+    for cell in cells:
+        criteria = found.setdefault(_scoring(cell), [])
+        own = (cell.origin or cell).criterion or (None if cell.method == FULL else resolve(cell.method).criterion)
+        if own is not None and own not in ("random", *criteria):
+            criteria.append(own)
+    return found
+
+
+def _workers(cells: Sequence[Cell], place: Place, jobs: int, told: Told) -> dict[str, str]:
+    context = multiprocessing.get_context("spawn")
+    messages: Any = context.Queue()
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    workers = [
+        context.Process(target=_worker, args=(list(cells), place, threads, messages), daemon=True) for _ in range(jobs)
+    ]
+    for worker in workers:
+        worker.start()
+    failed: dict[str, str] = {}
+    running = len(workers)
+    try:
+        while running:
+            try:
+                kind, *message = messages.get(timeout=_PATIENCE)
+            except queue.Empty:
+                gone = [worker for worker in workers if worker.exitcode not in (None, 0)]
+                if gone:
+                    raise RanpError(
+                        f"a process that ran cells ended with status {gone[0].exitcode} (-9: it was killed, often for "
+                        "want of memory). Run the same command again: it goes on where it was; --jobs 1 needs less."
+                    ) from None
+                continue
+            if kind == "told":
+                told(*message)
+            else:
+                failed |= message[0]
+                running -= 1
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+    return failed
+
+
+def _worker(cells: list[Cell], place: Place, threads: int, messages: Any) -> None:
+    """A process that works until no cell is left, or until the one that started it is gone."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    torch.set_num_threads(threads)
+    failed = _work(cells, place, lambda *message: messages.put(("told", *message)))
+    messages.put(("done", failed))
+
+
+def _under(cell: Cell, told: Told) -> Progress:
+    """The progress of a cell under its own name."""
+
+    def tell(label: str, done: int, total: int, remark: str) -> None:
+        if label in ("training", "scoring"):
+            told(f"{label} {cell.task} {cell.method} {cell.seed}", done, total, remark)
+
+    return tell
+
+
+def _summary(cell: Cell, result: Result) -> str:
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in list(result.figures.items())[:3])
+    share = result.slim.flops / result.full.flops
+    return f"{cell.id}: {result.removed:.1%} of the channels removed, {share:.1%} of the FLOPs; {figures}"
+
+
+def _silent(label: str, done: int, total: int, remark: str) -> None:
+    """Tells nobody."""

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ranp
+from paper.experiments.small import cell
+from ranp.errors import InfeasibleError
+from ranp.paper.experiments.cell import Cell
+from ranp.paper.experiments.deciding import Decision, matching
+from ranp.paper.experiments.shelf import Shelf
+from ranp.paper.scoring import ScoringBatches
+from ranp.paper.training.network import make_full
+from ranp.paper.training.runs import Setting
+from ranp.paper.training.team import Team
+from ranp.pruning import Pruned
+from ranp.selection import Selection
+
+
+def decided(one: Cell, shelf: Path) -> Pruned:
+    task = one.open()
+    setting = Setting(task, one.recipe(), one.example(task), Team())
+    return Decision(one, Shelf(shelf)).prune(make_full(task, one.recipe()), setting)
+
+
+@pytest.mark.parametrize("method", ["ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip"])
+def test_a_cell_is_pruned_as_ranp_prune_would(method: str, tmp_path: Path) -> None:
+    one = cell(method, 3)
+    task, recipe = one.open(), one.recipe()
+    expected = ranp.prune(
+        make_full(task, recipe),
+        ScoringBatches(task, recipe.size, one.batches, recipe.seed, batch=one.batch),
+        task.loss,
+        sparsity=0.3,
+        method=method,
+        example=one.example(task),
+        strength=task.strength,
+        init=recipe.init,
+        seed=recipe.seed,
+    )
+    for _ in range(2):  # scored, then from the shelf
+        found = decided(one, tmp_path)
+        assert found.plan.kept == expected.plan.kept
+        assert found.report.flops == expected.report.flops
+
+
+def test_the_largest_sparsity_is_feasible_and_one_channel_more_is_not(tmp_path: Path) -> None:
+    found = decided(cell("vanilla", sparsity=None), tmp_path)
+    largest = found.plan.settings["largest"]
+    assert found.plan.sparsity.requested == largest
+    assert not found.plan.settings["exact"]
+    more = decided(cell("vanilla", sparsity=largest + 1.5 / found.plan.sparsity.channels), tmp_path)
+    assert more.plan.settings["exact"]
+    assert min(more.plan.widths.values()) >= 1
+
+
+def test_what_is_infeasible_keeps_a_channel_of_every_layer_and_says_so(tmp_path: Path) -> None:
+    found = decided(cell("ranp-f", sparsity=0.9), tmp_path)
+    assert found.plan.settings["exact"]
+    assert found.plan.settings["largest"] < 0.9
+    assert min(found.plan.widths.values()) >= 1
+
+
+def test_snip_takes_no_more_weights_than_is_feasible(tmp_path: Path) -> None:
+    found = decided(cell("snip", sparsity=0.9999), tmp_path)
+    assert found.plan.sparsity.requested == found.plan.settings["largest"] < 0.9999
+
+
+@pytest.mark.parametrize("resource", ["flops", "memory"])
+@pytest.mark.parametrize("method", ["random", "layerwise"])
+def test_equal_resources_are_never_above_and_close_below(method: str, resource: str, tmp_path: Path) -> None:
+    wide = ("options.widths=16,32",)
+    ours = decided(cell("ranp-f", sparsity=0.5, settings=(*cell().settings, *wide)), tmp_path)
+    one = cell(method, sparsity=0.5, equal=resource, settings=(*cell().settings, *wide))
+    found = decided(one, tmp_path)
+    target, reached = getattr(ours.report, resource).after, getattr(found.report, resource).after
+    assert 0.75 * target <= reached <= target
+    looser = ranp.prune(
+        make_full(one.open(), one.recipe()),
+        ScoringBatches(one.open(), one.recipe().size, 1, 0, batch=4),
+        one.open().loss,
+        sparsity=max(0.0, found.plan.sparsity.requested - 0.06),
+        method=method,
+        example=one.example(one.open()),
+        seed=0,
+    )
+    assert getattr(looser.report, resource).after > target
+
+
+def test_costs_that_cannot_be_reached_are_refused(tmp_path: Path) -> None:
+    pruned = decided(cell("vanilla"), tmp_path)
+    own = Selection.of(pruned.scores, pruned.trace)
+    with pytest.raises(InfeasibleError, match="largest feasible sparsity"):
+        matching(own, lambda plan: False)
+    assert matching(own, lambda plan: True) < 0.01
+
+
+def test_criteria_are_scored_together_but_kept_apart(tmp_path: Path) -> None:
+    one = cell("vanilla", criterion="mnmg-max")
+    task = one.open()
+    setting = Setting(task, one.recipe(), one.example(task), Team())
+    full = make_full(task, one.recipe())
+    together = Decision(one, Shelf(tmp_path / "a"), ("mpmg-sum", "snip")).prune(full, setting)
+    alone = decided(one, tmp_path / "b")
+    assert together.plan.kept == alone.plan.kept
+    assert len(list((tmp_path / "a").glob("*.safetensors"))) == 3
+    assert decided(replace(one, criterion=None), tmp_path / "a").raw.criterion == "mpmg-sum"
