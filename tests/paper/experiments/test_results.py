@@ -14,7 +14,7 @@ from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epoc
 
 
 def made(seed: int, values: list[float]) -> Result:
-    epochs = tuple({"epoch": n, "loss": 1.0, "seconds": 2.0, "valid": {"miou": v}} for n, v in enumerate(values, 1))
+    epochs = tuple({"epoch": n, "loss": 1.0, "seconds": 2.0 * n, "valid": {"miou": v}} for n, v in enumerate(values, 1))
     return Result(
         cell("ranp-f", seed),
         Costs(100, 10, 8),
@@ -35,7 +35,7 @@ def test_a_result_comes_back_from_disk(tmp_path: Path) -> None:
     assert read(tmp_path / "deep") == result
     assert read(tmp_path) is None
     assert result.figures == {"miou": 0.2}
-    assert result.seconds == 4.0
+    assert result.seconds == 4.0 == made(0, [0.1] * 2).epochs[-1]["seconds"]
 
 
 def test_a_damaged_result_is_refused(tmp_path: Path) -> None:

@@ -179,6 +179,13 @@ def matching(own: Selection, fits: Callable[[Plan], bool], steps: int = 12) -> f
     for _ in range(steps):
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
-    if not feasible and (high == 1.0 or not fits(_plan(own, high))):
-        raise InfeasibleError("even with one channel left in each coupled set the network takes more than is wanted.")
+    try:
+        reached = fits(_plan(own, high))
+    except InfeasibleError:
+        reached = False
+    if not reached:
+        raise InfeasibleError(
+            f"beyond the largest feasible sparsity, {largest:.4f}, not even the best channel of each coupled set alone "
+            "reaches the wanted cost. Lower the sparsity of RANP-f that it is matched with."
+        )
     return high

@@ -102,8 +102,8 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Of all epochs together."""
-        return sum(float(record.get("seconds") or 0.0) for record in self.epochs)
+        """Of all training steps together; the journal counts them from the first."""
+        return float(self.epochs[-1]["seconds"]) if self.epochs else 0.0
 
 
 @dataclass(frozen=True, slots=True)
