@@ -24,17 +24,24 @@ def demo(
     Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
     each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
     """
+    from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
     settings = Settings(sparsity=sparsity, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
         shown = run(out, settings, progress)
-    comparison = shown.comparison
+        page = write(
+            [out],
+            out / "report.html",
+            title="RANP-f against random pruning: a demonstration",
+            progress=progress,
+        )
+    comparison, files = shown.comparison, (page, *shown.files)
     if as_json:
-        show_json({**comparison.to_dict(), "files": [str(path) for path in shown.files]})
+        show_json({**comparison.to_dict(), "files": [str(path) for path in files]})
         return
     show_table(HEADER, comparison.rows(), title="Part segmentation of procedural 3D shapes")
     for note in comparison.notes:
         typer.echo(f"- {note}")
-    typer.echo(f"\nwrote {', '.join(path.name for path in shown.files)} and a run folder for each network to {out}")
+    typer.echo(f"\nwrote {', '.join(path.name for path in files)} and a run folder for each network to {out}")

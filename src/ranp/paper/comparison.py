@@ -1,10 +1,9 @@
-"""One table that says what pruning bought and what it cost, as text, Markdown and a page of HTML."""
+"""One table that says what pruning bought and what it cost, as text, Markdown and plain values."""
 
 from __future__ import annotations
 
-import html
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,7 +23,6 @@ HEADER = (
     "part mIoU",
 )
 _MB = 4 / 1024**2
-_COLOURS = ("#444444", "#0b6e4f", "#c05621", "#3b5bdb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,57 +105,3 @@ class Comparison:
         lines = [HEADER, ("---", *("---:" for _ in HEADER[1:])), *self.rows()]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         return f"{table}\n\n" + "\n".join(f"- {note}" for note in self.notes) + "\n"
-
-    def to_html(self, title: str, details: str = "") -> str:
-        """A page that needs nothing else: the table, the training losses as a drawing, and ``details`` as they are.
-
-        Args:
-            title: Heading of the page.
-            details: Plain text below the table, such as a report.
-        """
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows()
-        )
-        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        extra = f"<h2>The plan, layer by layer</h2><pre>{html.escape(details)}</pre>" if details else ""
-        return _PAGE.format(
-            title=html.escape(title), head=head, body=body, notes=notes, drawing=self._drawing(), details=extra
-        )
-
-    def _drawing(self, width: int = 640, height: int = 240) -> str:
-        """Training losses, averaged over ten steps, as an SVG."""
-        curves = {one.name: _smooth(one.losses) for one in self.contenders}
-        top = max((max(curve) for curve in curves.values() if curve), default=1.0)
-        lines = []
-        for index, (name, curve) in enumerate(curves.items()):
-            colour, step = _COLOURS[index % len(_COLOURS)], width / max(len(curve) - 1, 1)
-            points = " ".join(f"{i * step:.1f},{height * (1 - value / top):.1f}" for i, value in enumerate(curve))
-            lines.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{points}"/>')
-            place = f'x="{width - 8}" y="{16 + 18 * index}" text-anchor="end"'
-            lines.append(f'<text {place} fill="{colour}">{html.escape(name)}</text>')
-        return (
-            f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="training loss">'
-            f'<rect width="{width}" height="{height}" fill="#f7f7f7"/>{"".join(lines)}</svg>'
-        )
-
-
-def _smooth(losses: Sequence[float], window: int = 10) -> list[float]:
-    return [statistics.fmean(losses[max(0, i - window + 1) : i + 1]) for i in range(len(losses))]
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
-table {{ border-collapse: collapse; width: 100%; }} th, td {{ padding: .3rem .6rem; text-align: right; }}
-th:first-child, td:first-child {{ text-align: left; }} thead {{ border-bottom: 2px solid #222; }}
-svg {{ width: 100%; max-width: 40rem; font-size: 14px; }} pre {{ overflow-x: auto; font-size: 12px; }}
-</style></head><body>
-<h1>{title}</h1>
-<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
-<ul>{notes}</ul>
-<h2>Training loss</h2>
-{drawing}
-{details}
-</body></html>
-"""

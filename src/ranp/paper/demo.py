@@ -25,7 +25,6 @@ from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.timing import step_seconds
-from ranp.report import Report
 from ranp.resources import profile
 
 __all__ = ["Demonstration", "Settings", "run"]
@@ -91,7 +90,7 @@ class Settings:
             train_count=self.train_objects,
             valid_count=self.valid_objects,
             valid_batch=self.batch,
-            valid_every=self.epochs,
+            valid_every=1,
             tensorboard=False,
             seed=self.seed,
         )
@@ -151,12 +150,9 @@ def run(
     )
     contenders = tuple(_contender(name, one, seconds[name], task, settings) for name, one in runs.items())
     comparison = Comparison(contenders, _guess(task, settings), _notes(settings), _recipe(settings))
-    report = Report.load(folder / OURS / "report.json")
-    written = (folder / "report.html", folder / "table.md", folder / "comparison.json")
-    page = comparison.to_html("RANP-f against random pruning: a demonstration", str(report))
-    files.write_atomic(written[0], page.encode())
-    files.write_atomic(written[1], comparison.to_markdown().encode())
-    files.write_json(written[2], comparison.to_dict(), kind="ranp-comparison", version=1)
+    written = (folder / "table.md", folder / "comparison.json")
+    files.write_atomic(written[0], comparison.to_markdown().encode())
+    files.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=1)
     return Demonstration(folder, comparison, runs, written)
 
 

@@ -1,0 +1,180 @@
+"""The page, put together from its sections and written in one piece."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ranp import files
+from ranp.errors import StorageError, UnsupportedError
+from ranp.page import comparing
+from ranp.page.curves import ALONE
+from ranp.page.detail import detail, lede
+from ranp.page.gather import RunFolder
+from ranp.page.markup import Section, note, picture, text
+from ranp.page.material import Material, Progress, collect
+from ranp.page.rebuilding import Absent
+from ranp.page.wording import method_name, share
+
+__all__ = ["build", "check_target", "page", "write"]
+
+
+def write(folders: Sequence[Path], out: Path, *, title: str | None = None, progress: Progress | None = None) -> Path:
+    """Writes one HTML file about runs, which needs nothing else: no network, no file beside it.
+
+    Args:
+        folders: Run folders, or folders that hold some.
+        out: The file; what it held before is replaced in one step, or not at all.
+        title: Heading of the page; default: what it is about.
+        progress: Told ``(what is going on, done, total, remark)``.
+
+    Raises:
+        StorageError: A folder is none, holds nothing to report, a file is torn, or the page cannot be written.
+        UnsupportedError: Plotly is not installed.
+    """
+    check_target(out)
+    files.write_atomic(out, build(folders, title=title, progress=progress).encode("utf-8"))
+    return out
+
+
+def check_target(out: Path) -> None:
+    """Refuses a place where no page can be written, before anything slow begins.
+
+    Raises:
+        StorageError: It is a folder, or lies in none.
+        UnsupportedError: Plotly is not installed.
+    """
+    if out.is_dir():
+        raise StorageError(f"--out {str(out)!r} is a folder. Name a file, such as report.html.")
+    if not out.parent.is_dir():
+        raise StorageError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}. Make it first.")
+    _plotly()
+
+
+def build(folders: Sequence[Path], *, title: str | None = None, progress: Progress | None = None) -> str:
+    """The page about runs, as text; see ``write``."""
+    return page(collect(folders, progress), title=title)
+
+
+def page(material: Material, *, title: str | None = None) -> str:
+    """The page about what was collected, as text."""
+    from ranp import __version__
+
+    heading = title or _title(material)
+    made = _sections(material, heading)
+    script, plotly = _template("page.js"), _plotly()
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+        f"script-src {_hash(plotly)} {_hash(script)}"
+    )
+    summary = _summary(material)
+    parts = {
+        "policy": policy,
+        "title": text(heading),
+        "summary": f'<p class="lede">{text(summary)}</p>' if summary else "",
+        "links": "".join(f'<li><a href="#{text(one.key)}">{text(one.title)}</a></li>' for one in made),
+        "body": "".join(
+            f'<section id="{text(one.key)}" aria-labelledby="{text(one.key)}-title">'
+            f'<h2 id="{text(one.key)}-title">{text(one.title)}</h2>{one.body}</section>'
+            for one in made
+        ),
+        "version": text(__version__),
+        "style": _template("page.css"),
+        "data": _json(
+            {
+                "charts": {chart.key: chart.figure for one in made for chart in one.charts},
+                "studies": {key: value for one in made for key, value in one.data.items()},
+            }
+        ),
+        "plotly": plotly,
+        "script": script,
+    }
+    # Split first, then filled: what a part holds can never be taken for another's place.
+    pieces = _template("page.html").split("@@")
+    return "".join(piece if index % 2 == 0 else parts[piece] for index, piece in enumerate(pieces))
+
+
+def _sections(material: Material, heading: str) -> list[Section]:
+    runs, tables = material.runs, material.tables
+    titles = ["What came out" if found.title == heading else found.title for found in tables]
+    made = [comparing.table_section(found, number, titles[number]) for number, found in enumerate(tables)]
+    if len(runs) > 1:
+        labels = {run.label for run in runs}
+        listed = not any(labels <= {row[0] for group in found.groups for row in group.rows} for found in tables)
+        made.append(comparing.comparison(runs, material.bills, listed=listed))
+    alone = len(material.studies) == 1
+    for number, run in enumerate(material.details):
+        study, called = material.studies[run.label], _name(run, material)
+        made.append(detail(run, f"run-{number}", study, heading=called, introduced=alone))
+    if len(runs) == 1 and (learnt := comparing.training(runs[0])) is not None:
+        made.append(learnt)
+    if material.pictures:
+        made.append(_examples(material))
+    return made
+
+
+def _name(run: RunFolder, material: Material) -> str:
+    """A run among few by its label; one that stands for many by what it is."""
+    if len(material.runs) <= ALONE:
+        return run.label
+    return f"{run.model}, {method_name(run.method)} at {share(run.sparsity)}"
+
+
+def _examples(material: Material) -> Section:
+    """Predictions of trained networks, one part for each task."""
+    from ranp.drawing import examples, rendered
+
+    parts = []
+    for task, found in material.pictures.items():
+        if len(material.pictures) > 1:
+            parts.append(f"<h3>{text(task)}</h3>")
+        if isinstance(found, Absent):
+            parts.append(note(found.reason))
+            continue
+        for one in found:
+            words = f"{one.title}: what each network predicts on a sample it was not trained on, beside the truth."
+            parts.append(picture(rendered(examples([one]), ".png"), "png", words, words))
+    return Section("examples", "Example predictions", "".join(parts))
+
+
+def _title(material: Material) -> str:
+    if len(material.runs) == 1:
+        run = material.runs[0]
+        return f"{run.label}: {run.model}, pruned before training" if run.report else f"{run.label}: {run.model}"
+    if len(material.tables) == 1:
+        return material.tables[0].title
+    return f"{len(material.runs)} runs, side by side"
+
+
+def _summary(material: Material) -> str:
+    if len(material.studies) == 1:
+        return lede(material.details[0])
+    return lede(material.runs[0]) if len(material.runs) == 1 else ""
+
+
+def _json(value: Any) -> str:
+    """JSON that can stand inside a script element: no tag can begin in it, and no NaN is in it."""
+    plain = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return plain.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _hash(script: str) -> str:
+    """The one script that the page may run, told to the browser by its hash."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _template(name: str) -> str:
+    return resources.files("ranp.page").joinpath("template").joinpath(name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise UnsupportedError("the report needs plotly. Install it with: pip install 'ranp[report]'.") from error
+    return str(get_plotlyjs()).replace("\r\n", "\n")

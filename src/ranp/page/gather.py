@@ -1,0 +1,234 @@
+"""From folders to plain values: the runs in them, the tables of a reproduction, the comparison of a demonstration."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ranp import files
+from ranp.errors import StorageError
+from ranp.folder import RECIPE, RECIPE_VERSION
+from ranp.page.tables import Table, comparison_table, table_from
+from ranp.plan import Plan
+from ranp.report import Report
+
+__all__ = ["Gathered", "RunFolder", "gather"]
+
+FULL = "full"
+_DEPTH = 3
+"""How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
+_ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
+_SUM = re.compile(r"-[0-9a-f]{10}$")
+_TABLES = {"ranp-table": 1, "ranp-comparison": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """One run, as its files tell it.
+
+    Attributes:
+        folder: Where it lies.
+        label: What the page calls it; no two runs of a page share one.
+        recipe: ``recipe.json``.
+        plan: What stayed of the network; None if the run has none yet.
+        report: What pruning did; None of a full network, and of one that was cut by another run's plan.
+        records: The journal of training; empty if it was not trained.
+    """
+
+    folder: Path
+    label: str
+    recipe: Mapping[str, Any]
+    plan: Plan | None = None
+    report: Report | None = None
+    records: tuple[Mapping[str, Any], ...] = field(default=())
+
+    @property
+    def model(self) -> str:
+        """The network's name, or the code that makes it."""
+        return str(self.recipe["model"])
+
+    @property
+    def task(self) -> str:
+        """What it was trained or scored on; empty if the recipe does not say."""
+        data = self.recipe.get("data")
+        named = self.recipe.get("task") or (data.get("task") if isinstance(data, dict) else None)
+        return str(named or "")
+
+    @property
+    def method(self) -> str:
+        """What chose the channels; ``"full"`` if none were removed."""
+        if self.plan is None or not self.plan.sparsity.removed:
+            return FULL
+        return str(self.plan.settings.get("method", "pruned"))
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        inside = self.recipe.get("recipe")
+        found = inside.get("seed", 0) if isinstance(inside, dict) else self.recipe.get("seed", 0)
+        return found if isinstance(found, int) else 0
+
+    @property
+    def scores(self) -> Path:
+        """Where its raw scores lie, if they do."""
+        return self.folder / "scores.safetensors"
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Of the last validation; empty if there was none."""
+        for record in reversed(self.records):
+            if record.get("valid"):
+                return {name: float(value) for name, value in record["valid"].items() if value is not None}
+        return {}
+
+    @property
+    def sparsity(self) -> float:
+        """The share of channels that was to be removed."""
+        return 0.0 if self.plan is None else self.plan.sparsity.requested
+
+    @property
+    def network_key(self) -> str:
+        """The same for runs of the same network at the same size."""
+        told = [self.recipe.get(name) or None for name in ("model", "options", "inputs", "example")]
+        return json.dumps(told, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Everything the page is about."""
+
+    runs: tuple[RunFolder, ...]
+    tables: tuple[Table, ...]
+
+
+def gather(folders: Sequence[Path]) -> Gathered:
+    """What lies in run folders, or in folders that hold some.
+
+    Args:
+        folders: In the order in which the page shows them.
+
+    Raises:
+        StorageError: A folder is none, holds nothing to report, or a file of it is torn or of another kind.
+    """
+    if not folders:
+        raise StorageError("there is no folder to report on. Name at least one run folder.")
+    found: list[tuple[Path, Path]] = []
+    tables: list[Table] = []
+    for top in folders:
+        if not top.is_dir():
+            raise StorageError(f"{str(top)!r} is not a folder. Pass one that ranp prune, train or reproduce wrote.")
+        inside = _runs_below(top, _DEPTH)
+        found_tables = [] if top in inside else _tables_of(top)
+        if not inside and not found_tables:
+            raise StorageError(
+                f"{str(top)!r} holds no run: there is no recipe.json in it or below it. Pass a folder that ranp prune, "
+                "ranp train, ranp reproduce or ranp demo wrote."
+            )
+        found += [(top, folder) for folder in inside]
+        tables += found_tables
+    unique: dict[Path, tuple[Path, Path]] = {}
+    for top, folder in found:
+        unique.setdefault(folder.resolve(), (top, folder))
+    order = {top: number for number, top in reversed(list(enumerate(folders)))}
+    read = [(order[top], _read(folder, _name(top, folder))) for top, folder in unique.values()]
+    ranked = sorted(read, key=lambda pair: (pair[0], _rank(pair[1].method)))
+    return Gathered(tuple(_told_apart([run for _, run in ranked])), tuple(tables))
+
+
+def _rank(method: str) -> int:
+    """Full networks first, then methods as the paper lists them, own ones last."""
+    return _ORDER.index(method) if method in _ORDER else len(_ORDER)
+
+
+def _runs_below(folder: Path, depth: int) -> list[Path]:
+    """Run folders, a folder of its own first and alone: what lies below a run belongs to it."""
+    if (folder / "recipe.json").is_file():
+        return [folder]
+    if not depth:
+        return []
+    inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [run for path in inside for run in _runs_below(path, depth - 1)]
+
+
+def _name(top: Path, folder: Path) -> str:
+    """The folder's name below the one that was given; a cell of a reproduction without the sum of its settings."""
+    path = folder.resolve().name if folder == top else folder.relative_to(top).as_posix()
+    return _SUM.sub("", path.removeprefix("cells/")) if path.startswith("cells/") else path
+
+
+def _read(folder: Path, name: str) -> RunFolder:
+    from ranp.paper.training.journal import NAME, records
+
+    recipe = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+    if not isinstance(recipe.get("model"), str):
+        raise StorageError(
+            f'{str(folder / "recipe.json")!r} does not name the network: its "model" is {recipe.get("model")!r}. '
+            "Restore it, or make the run again."
+        )
+    plan, report = folder / "plan.json", folder / "report.json"
+    return RunFolder(
+        folder=folder,
+        label=str(recipe.get("label") or name),
+        recipe=recipe,
+        plan=Plan.load(plan) if plan.is_file() else None,
+        report=Report.load(report) if report.is_file() else None,
+        records=tuple(_checked(folder / NAME, records(folder))) if (folder / NAME).is_file() else (),
+    )
+
+
+def _checked(path: Path, told: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    """Records of which the page can be made.
+
+    Raises:
+        StorageError: A line is no record of a step or an epoch.
+    """
+    for number, record in enumerate(told, 1):
+        good = isinstance(record, dict) and isinstance(record.get("step"), int)
+        if not good or not isinstance(record.get("valid", {}), dict | None):
+            raise StorageError(
+                f"line {number} of {str(path)!r} is no record of training. Remove it, or restore the file."
+            )
+    return told
+
+
+def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs with labels that differ; equal ones get the end of their path, then a number."""
+    labels = [run.label for run in runs]
+    apart: dict[str, RunFolder] = {}
+    for run in runs:
+        path = "/".join(run.folder.resolve().parts[-2:]).removeprefix("cells/")
+        name = label = run.label if labels.count(run.label) == 1 else path
+        number = 1
+        while label in apart:
+            number += 1
+            label = f"{name} ({number})"
+        apart[label] = replace(run, label=label)
+    return list(apart.values())
+
+
+def _tables_of(folder: Path) -> list[Table]:
+    """The tables that lie in a folder itself; other JSON files are somebody else's."""
+    tables = []
+    for path in sorted(folder.glob("*.json")):
+        kind = _kind(path)
+        if kind in _TABLES:
+            value = files.read_json(path, kind=kind, version=_TABLES[kind])
+            tables.append(comparison_table(path, value) if kind == "ranp-comparison" else table_from(path, value))
+    return tables
+
+
+def _kind(path: Path) -> str:
+    """What a JSON file says it is.
+
+    Raises:
+        StorageError: It is torn, or not JSON.
+    """
+    try:
+        value = json.loads(files.read_bytes(path).decode("utf-8"))
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise StorageError(f"{str(path)!r} is not readable JSON ({error}). Restore it, or remove it.") from error
+    return str(value.get("format")) if isinstance(value, dict) else ""

@@ -1,0 +1,110 @@
+"""All that a page and its figures are made of, worked out once: runs, tables, costs, studies and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ranp.page.gather import RunFolder, gather
+from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
+from ranp.page.tables import Table
+
+if TYPE_CHECKING:
+    from ranp.drawing import Picture
+    from ranp.study import Study
+
+__all__ = ["Material", "Progress", "chosen", "collect", "of_task"]
+
+Progress = Callable[[str, int, int, str], object]
+"""``(what is going on, done, total, remark)``."""
+
+_DETAILED = 4
+_BLIND = "random"
+_FIRST = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "snip")
+_BESIDE = 4
+"""Networks whose predictions fit beside each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What is shown.
+
+    Attributes:
+        runs: All runs.
+        tables: Tables that lay on disk.
+        bills: What each run's network costs, by label.
+        studies: Of the runs that get a section of their own, by label, in the order of the sections.
+        pictures: Example predictions by task; no entry where nothing was trained.
+    """
+
+    runs: tuple[RunFolder, ...]
+    tables: tuple[Table, ...]
+    bills: Mapping[str, Bill | Absent]
+    studies: Mapping[str, Study | Absent]
+    pictures: Mapping[str, tuple[Picture, ...] | Absent]
+
+    @property
+    def details(self) -> list[RunFolder]:
+        """The runs that get a section of their own."""
+        return [run for label in self.studies for run in self.runs if run.label == label]
+
+
+def collect(folders: Sequence[Path], progress: Progress | None = None) -> Material:
+    """Reads folders, and works out what needs the networks.
+
+    Args:
+        folders: Run folders, or folders that hold some.
+        progress: Told ``(what is going on, done, total, remark)``.
+
+    Raises:
+        StorageError: A folder is none, holds nothing to report, or a file of it is torn or of another kind.
+    """
+    told = progress or _silent
+    gathered = gather([Path(folder) for folder in folders])
+    studies = {run.label: study_of(run, _under(run.label, told)) for run in chosen(gathered.runs)}
+    groups = of_task([run for run in gathered.runs if run.records])
+    pictures: dict[str, tuple[Picture, ...] | Absent] = {}
+    for number, (task, members) in enumerate(groups.items(), 1):
+        pictures[task] = pictures_of(_few(members))
+        told("predicting", number, len(groups), task)
+    return Material(gathered.runs, gathered.tables, bills_of(gathered.runs), studies, pictures)
+
+
+def of_task(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
+    """The runs by task, in the order in which the tasks come first."""
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        groups.setdefault(run.task or run.model, []).append(run)
+    return groups
+
+
+def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs that get a section of their own: all that pruned by scores if they are few, else one of each task."""
+    pruned = [run for run in runs if run.report is not None]
+    telling = [run for run in pruned if run.method != _BLIND] or pruned
+    if len(telling) <= _DETAILED:
+        return telling
+    ranked = {task: sorted(members, key=_rank) for task, members in of_task(telling).items()}
+    return [members[0] for members in ranked.values()][:_DETAILED]
+
+
+def _rank(run: RunFolder) -> tuple[int, int]:
+    return (_FIRST.index(run.method) if run.method in _FIRST else len(_FIRST), run.seed)
+
+
+def _few(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """One run of each method, of the least seed: more would not fit beside each other."""
+    best: dict[str, RunFolder] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        best.setdefault(run.method, run)
+    return [run for run in runs if best[run.method] is run][:_BESIDE]
+
+
+def _under(label: str, progress: Progress) -> Callable[[int, int], object]:
+    return lambda done, total: progress(f"other sparsities of {label}", done, total, "")
+
+
+def _silent(label: str, done: int, total: int, remark: str) -> None:
+    """Tells nobody."""

@@ -1,0 +1,79 @@
+"""What the figures share: studies of the networks of cells, titles above drawings, figures of merit in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ranp.paper.experiments.cell import Cell
+from ranp.paper.experiments.deciding import OURS, scores_of
+from ranp.paper.experiments.results import Result, over_seeds
+from ranp.paper.experiments.running import Place
+from ranp.paper.experiments.texts import FIGURE_NAMES, figures_over_seeds
+from ranp.paper.published import FIGURES, in_the_papers_unit
+from ranp.paper.training.network import make_full
+from ranp.paper.training.runs import Setting
+from ranp.paper.training.team import Team
+from ranp.study import Study, study
+from ranp.tracing import trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["KEPT_ONE", "axis_of", "last_epoch", "studied", "titled"]
+
+KEPT_ONE = (
+    "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its best "
+    "one instead, and as much as possible was removed elsewhere."
+)
+
+_INCHES = 0.24
+"""Of a title above a drawing."""
+
+
+def studied(cell: Cell, place: Place, compare: Sequence[str] = (), points: int = 2) -> Study:
+    """The study of a cell's full network under RANP-f: scores from the shelf, sweeps of what it is compared with too.
+
+    Args:
+        cell: Of a method that scores as RANP-f does.
+        place: Where its scores are.
+        compare: Methods to sweep besides.
+        points: Sparsities up to the largest feasible one.
+    """
+    task, recipe = cell.open(), cell.recipe()
+    full, example = make_full(task, recipe), cell.example(task)
+    found = trace(full, example)
+    raw = scores_of(cell, full, Setting(task, recipe, example, Team()), place.shelf, found)
+    return study(full, example, raw, method=OURS, strength=task.strength, compare=compare, points=points, trace=found)
+
+
+def titled(figure: Figure, title: str) -> Figure:
+    """The figure with a line above everything that it shows, which stays where it was and as large as it was."""
+    from ranp.drawing.style import plain, styled
+
+    with styled():
+        height = figure.get_figheight()
+        share = height / (height + _INCHES)
+        for axes in figure.axes:
+            box = axes.get_position(original=True)
+            axes.set_position((box.x0, box.y0 * share, box.width, box.height * share))
+        for text in figure.texts:
+            text.set_y(text.get_position()[1] * share)
+        for legend in figure.legends:
+            legend.set_bbox_to_anchor((0, 0, 1, share), transform=figure.transFigure)
+        figure.set_figheight(height + _INCHES)
+        figure.text(0.01, 1 - 0.05 / (height + _INCHES), plain(title), ha="left", va="top", fontsize=8.5)
+    return figure
+
+
+def axis_of(figure: str) -> str:
+    """A figure of merit at an axis, with the unit of the paper."""
+    return f"{FIGURE_NAMES[figure]} ({'pixels' if in_the_papers_unit(figure, 1.0) == 1.0 else '%'})"
+
+
+def last_epoch(found: Sequence[Result], network: str) -> str:
+    """Every figure of the paper for a network after the last epoch, with its spread if there is more than one seed."""
+    if len(found) > 1:
+        return figures_over_seeds(found, network)
+    told = ((name, over_seeds(found, name).mean) for name in FIGURES[network] if found and found[0].figures)
+    return " · ".join(f"{FIGURE_NAMES[name]} {in_the_papers_unit(name, value):.2f}" for name, value in told)

@@ -1,0 +1,309 @@
+"""The page says what the files say: every number, safely, in one file that loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ranp import files
+from ranp.amounts import MB, UNITS, scaled, unit
+from ranp.errors import StorageError
+from ranp.page import build
+from ranp.page.gather import gather
+from ranp.page.rebuilding import network_of, study_of
+from ranp.report import Report
+from ranp.study import Study
+
+sys.path.insert(0, str(Path(__file__).parent))
+from reading import Read, read
+from run_folders import write_full, write_journal, write_pruned, write_table
+
+LESS = "\N{MINUS SIGN}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("runs")
+    write_pruned(top / "ranp-f")
+    write_full(top / "full")
+    write_journal(top / "full", [3.0, 2.0], [None, {"miou": 0.5}])
+    write_journal(top / "ranp-f", [4.0, 2.5], [None, {"miou": 0.25}])
+    return top
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> str:
+    return build.build([folder])
+
+
+@pytest.fixture(scope="module")
+def told(page: str) -> Read:
+    return read(page)
+
+
+def test_totals_are_those_of_the_report(folder: Path, told: Read) -> None:
+    report = Report.load(folder / "ranp-f" / "report.json")
+    small = unit(report.flops.after)
+    for amount, scale, name in (
+        (report.channels, 0.0, ""),
+        (report.params, 0.0, ""),
+        (report.flops, UNITS[small], f" {small}"),
+        (report.memory, MB, " MB"),
+    ):
+        assert f"{LESS}{amount.removed * 100:.1f} %" in told.text
+        assert re.search(
+            rf"{re.escape(scaled(amount.before, scale))} \u2192 to  {re.escape(scaled(amount.after, scale))}{name}",
+            told.text,
+        )
+    assert "Verified." in told.text
+    assert report.checks is not None
+    assert f"{report.checks.max_error:.1e}" in told.text
+
+
+def test_every_layer_has_its_row(folder: Path, told: Read) -> None:
+    report = Report.load(folder / "ranp-f" / "report.json")
+    rows = {row[0].split(" *")[0]: row for row in told.table("Every layer")[1:]}
+    for layer in report.layers:
+        row = rows[layer.name]
+        if layer.channels.before:
+            widths = (layer.channels.before, layer.channels.after)
+            assert row[1] == (str(widths[0]) if widths[0] == widths[1] else f"{widths[0]} \u2192 {widths[1]}")
+        assert row[3].split(" \u2192 ")[0] == f"{layer.params.before:,}"
+        assert row[3].split(" \u2192 ")[-1] == f"{layer.params.after:,}"
+    assert rows["all"][1] == f"{report.channels.before} \u2192 {report.channels.after}"
+
+
+def test_what_had_to_stay_is_told_with_its_cause(folder: Path, told: Read) -> None:
+    report = Report.load(folder / "ranp-f" / "report.json")
+    rows = told.table("What had to stay")[1:]
+    assert [row[2] for row in rows] == [f"{pin.channels:,}" for pin in report.pins]
+    assert [row[0] for row in rows] == [str(pin) for pin in report.pins]
+
+
+def test_the_slider_holds_the_study(folder: Path, told: Read) -> None:
+    run = next(run for run in gather([folder]).runs if run.label == "ranp-f")
+    study = study_of(run)
+    assert isinstance(study, Study)
+    (held,) = told.data["studies"].values()
+    own = study.sweeps[0]
+    assert [place["at"] for place in held["positions"]] == [round(100 * step.sparsity, 4) for step in own.steps]
+    assert [tuple(place["widths"][0]) for place in held["positions"]] == [step.widths for step in own.steps]
+    assert [place["feasible"][0] for place in held["positions"]] == [step.feasible for step in own.steps]
+    at_run = next(step for step in own.steps if step.sparsity == run.sparsity)
+    assert run.report is not None
+    assert (at_run.params, at_run.flops, at_run.memory) == (
+        run.report.params.after,
+        run.report.flops.after,
+        run.report.memory.after,
+    )
+
+
+def test_runs_stand_side_by_side_with_costs_and_figures(folder: Path, told: Read) -> None:
+    report = Report.load(folder / "ranp-f" / "report.json")
+    header, full, slim = told.table("2 runs")
+    assert header[0] == "network"
+    assert (full[0], full[3], full[-1]) == ("full", f"{report.params.before:,}", "50.0 %")
+    assert (slim[0], slim[3], slim[-1]) == ("ranp-f", f"{report.params.after:,}", "25.0 %")
+    points = told.data["charts"]["cost-0"]["data"]
+    assert [trace["x"] for trace in points] == [[report.flops.before / 1e6], [report.flops.after / 1e6]]
+    losses = told.data["charts"]["learn-0-loss"]["data"]
+    assert [trace["y"][-1] for trace in losses] == pytest.approx([2.0, 2.5], rel=0.3)
+
+
+def test_every_chart_has_its_place_a_caption_and_words(told: Read) -> None:
+    places = [given for tag, given in told.attributes if tag == "div" and given.get("class") == "plot"]
+    assert {f"chart-{key}" for key in told.data["charts"]} == {place["id"] for place in places}
+    assert all(place["role"] == "img" and len(place["aria-label"]) > 20 for place in places)
+    figures = sum(tag == "figure" for tag, _ in told.attributes)
+    assert figures == sum(tag == "figcaption" for tag, _ in told.attributes) == len(places)
+
+
+def test_headings_are_in_order_and_controls_are_labelled(told: Read) -> None:
+    levels = [level for level, _ in told.headings]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    ids = {given["id"] for _, given in told.attributes if "id" in given}
+    labels = {given["for"] for tag, given in told.attributes if tag == "label" and "for" in given}
+    sliders = [given for tag, given in told.attributes if tag == "input" and given["type"] == "range"]
+    assert sliders
+    assert all(slider["id"] in labels for slider in sliders)
+    assert labels <= ids
+    anchors = [given["href"] for tag, given in told.attributes if tag == "a"]
+    assert all(anchor[1:] in ids for anchor in anchors)
+
+
+def test_nothing_in_the_page_is_loaded_from_anywhere(page: str, told: Read) -> None:
+    for tag, given in told.attributes:
+        for name in ("src", "href", "srcset", "action", "data"):
+            address = given.get(name, "#")
+            assert address.startswith(("#", "data:")), (tag, name, address)
+    ours = page.replace(told.scripts[1], "")
+    assert "http://" not in ours
+    assert "https://" not in ours
+    assert "url(" not in ours
+    assert "@import" not in ours
+
+
+def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(told: Read) -> None:
+    policy = next(given["content"] for tag, given in told.attributes if given.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+    scripts = told.scripts[1:]
+    assert len(scripts) == 2
+    for script in scripts:
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
+    assert "script-src 'unsafe" not in policy
+    assert not [name for _, given in told.attributes for name in given if name.startswith("on")]
+
+
+def test_text_of_others_is_escaped_everywhere(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>@@data@@"
+    write_full(tmp_path / "a", label=evil)
+    write_full(tmp_path / "b", label="b")
+    for name in "ab":
+        write_journal(tmp_path / name, [1.0, 2.0], [{evil: 0.5}, {evil: 0.5}])
+    write_table(tmp_path / "main.json", title=evil, caption=evil, notes=[evil], command=evil)
+    page = build.build([tmp_path], title=evil)
+    told = read(page)
+    assert len(told.scripts) == 3
+    assert evil in told.text
+    assert told.headings[0] == (1, evil)
+    assert "onerror" not in {name for _, given in told.attributes for name in given}
+
+
+def test_networks_that_are_not_there_predict_nothing_and_the_page_says_so(told: Read) -> None:
+    assert any(note.startswith("Example predictions cannot be shown") for note in told.notes)
+
+
+def test_without_scores_the_rest_still_comes(tmp_path: Path) -> None:
+    write_pruned(tmp_path / "run")
+    (tmp_path / "run" / "scores.safetensors").unlink()
+    told = read(build.build([tmp_path / "run"]))
+    assert any("The slider is missing." in note and "scores.safetensors" in note for note in told.notes)
+    assert told.table("Every layer")
+    assert told.data["studies"] == {}
+
+
+def test_without_the_code_of_the_network_the_rest_still_comes(tmp_path: Path) -> None:
+    write_pruned(tmp_path / "run", model="no_such_package.networks:make", task="")
+    told = read(build.build([tmp_path / "run"]))
+    assert any("cannot be made again here" in note and "no_such_package" in note for note in told.notes)
+    assert told.table("Every layer")
+
+
+def test_blind_pruning_has_no_slider_and_says_why(tmp_path: Path) -> None:
+    write_pruned(tmp_path / "run", "random")
+    told = read(build.build([tmp_path / "run"]))
+    assert any("drawn blindly" in note for note in told.notes)
+
+
+def test_costs_of_a_network_without_a_report_are_counted(tmp_path: Path) -> None:
+    made = write_pruned(tmp_path / "cut")
+    write_full(tmp_path / "full")
+    (tmp_path / "cut" / "report.json").unlink()
+    rows = {row[0]: row for row in read(build.build([tmp_path])).table("2 runs")[1:]}
+    assert rows["cut"][3] == f"{made.report.params.after:,}"
+    assert rows["full"][3] == f"{made.report.params.before:,}"
+
+
+def test_tables_and_drawings_of_a_reproduction_are_in_the_page(tmp_path: Path) -> None:
+    drawing = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+    (tmp_path / "main-scatter.svg").write_bytes(drawing)
+    write_table(tmp_path / "main.json", figures=["main-scatter.svg"])
+    told = read(build.build([tmp_path]))
+    assert told.table("What was measured.") == [
+        ["method", "GFLOPs"],
+        ["ShapeNet, 3D-UNet"],
+        ["RANP-f", "78.24"],
+        ["Full", "237.85"],
+    ]
+    (image,) = [given for tag, given in told.attributes if tag == "img"]
+    assert base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,")) == drawing
+    assert image["alt"]
+    assert "One seed." in told.text
+    assert "ranp reproduce main --out runs/main" in told.text
+
+
+def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp_path: Path) -> None:
+    one = {
+        "removed": 0.0,
+        "params": 100,
+        "flops": 2_000_000,
+        "memory": 262144,
+        "losses": [1.0],
+        "accuracy": 0.7,
+        "miou": 0.5,
+    }
+    value = {
+        "settings": {},
+        "notes": ["A note."],
+        "guess": {"accuracy": 0.6, "miou": 0.2},
+        "contenders": [
+            {"name": "full", "seconds": [1.0, 2.0, 4.0], **one},
+            {"name": "ranp-f", "seconds": [0.5, 0.5, 1.0], **one},
+        ],
+    }
+    files.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=1)
+    rows = read(build.build([tmp_path])).table("Networks trained alike")
+    assert rows[1][1:] == ["0.0 %", "100", "2.0", "1.00", "2.000", "1.00", "70.0 %", "50.0 %"]
+    assert rows[2][5:7] == ["0.500", "0.25"]
+    assert rows[3] == ["(guessing)", "", "", "", "", "", "", "60.0 %", "20.0 %"]
+
+
+def test_many_runs_make_one_comparison_and_one_section(tmp_path: Path) -> None:
+    for seed in range(4):
+        write_pruned(tmp_path / f"slim-{seed}", recipe={"seed": seed})
+        write_full(tmp_path / f"full-{seed}", recipe={"seed": seed})
+        for kind in ("slim", "full"):
+            write_journal(
+                tmp_path / f"{kind}-{seed}", [2.0 + seed, 1.0 + seed], [{"miou": 0.1}, {"miou": 0.1 + seed / 10}]
+            )
+    for extra in range(2):
+        write_pruned(tmp_path / f"vanilla-{extra}", "vanilla", recipe={"seed": extra})
+    told = read(build.build([tmp_path]))
+    assert len(told.table("10 runs")) == 11
+    assert sum("what was pruned, and why" in words for level, words in told.headings if level == 2) == 1
+    names = [trace["name"] for trace in told.data["charts"]["learn-0-figure"]["data"] if "name" in trace]
+    assert names == ["full network (mean of 4)", "RANP-f (mean of 4)"]
+    means = [trace["y"][-1] for trace in told.data["charts"]["learn-0-figure"]["data"] if "name" in trace]
+    assert means == pytest.approx([25.0, 25.0])
+
+
+def test_a_page_is_written_whole_or_not_at_all(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "report.html"
+    out.write_text("before")
+    monkeypatch.setattr(build, "page", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        build.write([folder / "full"], out)
+    assert out.read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_scores_that_were_damaged_are_refused(tmp_path: Path) -> None:
+    write_pruned(tmp_path / "run")
+    path = tmp_path / "run" / "scores.safetensors"
+    path.write_bytes(path.read_bytes()[:-8] + b"12345678")
+    with pytest.raises(StorageError, match=r"scores\.safetensors"):
+        build.write([tmp_path / "run"], tmp_path / "out.html")
+    assert not (tmp_path / "out.html").exists()
+
+
+def test_places_where_nothing_can_be_written_are_refused_first(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is a folder"):
+        build.write([tmp_path], tmp_path)
+    with pytest.raises(StorageError, match="there is no folder"):
+        build.write([tmp_path], tmp_path / "missing" / "report.html")
+
+
+def test_networks_are_made_again_as_they_were() -> None:
+    network = network_of({"model": "unet3d-shapenet", "options": {"widths": [4, 8]}, "inputs": ["2x1x8x8x8"]})
+    assert tuple(network.example.shape) == (2, 1, 8, 8, 8)
+    assert network.build()(network.example.new_zeros(network.example.shape, device="cpu")).shape[0] == 2
+    pair = network_of({"model": "psm-sceneflow"}).example
+    assert len(pair) == 2
