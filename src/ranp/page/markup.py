@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ from ranp import files
 
 __all__ = ["Chart", "Section", "details", "drawing", "image", "name", "note", "picture", "table", "text"]
 
+_TAG = re.compile("<[^>]*>")
+_NAME = 30
+"""Characters of a cell that stays on one line."""
 _CLASS = {True: ' class="words"', False: ""}
 
 
@@ -148,7 +152,12 @@ def _heading(column: str, words: bool, sortable: bool) -> str:
 
 def _row(row: Sequence[str], words: Sequence[bool]) -> str:
     cells = [
-        f'<th scope="row"{_CLASS[words[0]]}>{cell}</th>' if not index else f"<td{_CLASS[words[index]]}>{cell}</td>"
+        f'<th scope="row"{_CLASS[words[0]]}>{cell}</th>' if not index else f"<td{_kind(cell, words[index])}>{cell}</td>"
         for index, cell in enumerate(row)
     ]
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _kind(cell: str, words: bool) -> str:
+    """Sentences may be broken into lines, names and figures may not."""
+    return ' class="words prose"' if words and len(_TAG.sub("", cell)) > _NAME else _CLASS[words]

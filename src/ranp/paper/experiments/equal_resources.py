@@ -144,7 +144,7 @@ def _notes(wanted: Wanted, came: Sequence[float]) -> tuple[str, ...]:
         f'How close they came, under "of RANP-f\'s": from {100 * min(came):.2f} to {100 * max(came):.2f} % of what '
         "RANP-f takes, never more. Channels are whole, so it is not met exactly.",
         "† The method has no feasible sparsity that costs so little: every coupled set of channels kept its best one, "
-        "and as much was removed elsewhere.",
+        "and as much as possible was removed elsewhere.",
     ]
     if wanted.scale == "cpu":
         notes += [f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}." for name in _NETWORKS]

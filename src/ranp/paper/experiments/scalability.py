@@ -229,7 +229,7 @@ def _notes(wanted: Wanted) -> tuple[str, ...]:
         "The paper plans ShapeNet at the size of training and BraTS at the small one; those rows have the paper's "
         "figures beside them.",
         "† At this sparsity RANP-f would leave a layer without channels: every coupled set of channels kept its best "
-        "one instead, and as much was removed elsewhere.",
+        "one instead, and as much as possible was removed elsewhere.",
     ]
     if not wanted.resources_only:
         notes.insert(1, "Rank correlation: Spearman's, of the raw scores inside each layer, mean weighted by channels.")

@@ -206,7 +206,7 @@ def _notes(wanted: Wanted) -> tuple[str, ...]:
         "as the recipe sets it, all in float32. Left out: gradients of activations on their way, the loss, workspace "
         "of the convolutions, fragmentation and what the driver takes, so that a real GPU fits less.",
         "† At this sparsity RANP-f would leave a layer without channels: every coupled set of channels kept its best "
-        "one instead, and as much was removed elsewhere.",
+        "one instead, and as much as possible was removed elsewhere.",
     ]
     if wanted.scale == "cpu":
         notes.append(

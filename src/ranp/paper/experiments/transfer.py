@@ -126,7 +126,7 @@ def _notes(wanted: Wanted) -> tuple[str, ...]:
         'differs between the two networks, inputs and classes, it leaves alone. Under "removed" stands the share of '
         "the channels of the network that it was made on.",
         "† At this sparsity RANP-f would leave a layer without channels: every coupled set of channels kept its best "
-        "one instead, and as much was removed elsewhere.",
+        "one instead, and as much as possible was removed elsewhere.",
     ]
     if wanted.scale == "cpu":
         for task in _TASKS:
