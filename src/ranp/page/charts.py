@@ -23,6 +23,8 @@ _MARKS = 40
 _ROW, _LOW_ROW = 26, 17
 MANY = 24
 """So many layers fit on a screen; more are drawn closer together, and scroll in boxes of their own."""
+_NAMED = 4
+"""So many names fit into the legend of a chart; those of more stand above it."""
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "pentagon")
 
 
@@ -186,6 +188,7 @@ def scatter(points: Sequence[Point]) -> dict[str, Any]:
             }
         )
     frame = layout(height=340)
+    frame["showlegend"] = len(traces) <= _NAMED
     for axis, title, values in (
         ("xaxis", "MFLOPs", [point.flops / 1e6 for point in points]),
         ("yaxis", "memory (MB)", [point.memory * MB for point in points]),
@@ -234,6 +237,7 @@ def lines(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict
             }
         )
     frame = layout(height=320)
+    frame["showlegend"] = len(curves) <= _NAMED
     frame["xaxis"] |= {"title": titled("epoch"), "rangemode": "tozero"}
     frame["yaxis"] |= {"title": titled(f"{title} (%)" if percent else title)}
     return {"data": traces, "layout": frame}

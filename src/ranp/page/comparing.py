@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from ranp.amounts import MB, UNITS, scaled, unit
@@ -76,7 +77,7 @@ def table_section(found: Table, number: int, title: str) -> Section:
 
 def _table(groups: Mapping[str, Sequence[RunFolder]], bills: Mapping[str, Bill | Absent]) -> str:
     known = [bill for bill in bills.values() if isinstance(bill, Bill)]
-    small = unit(min((bill.flops for bill in known), default=0))
+    small = unit(int(statistics.median([bill.flops for bill in known] or [0])))
     several = len(groups) > 1
     names = ("main figure",) if several else tuple(dict.fromkeys(f for run in _all(groups) for f in run.figures))
     shares = {figure: percent(figure, [run.figures.get(figure, 0) for run in _all(groups)]) for figure in names}

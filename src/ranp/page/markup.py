@@ -15,6 +15,7 @@ from ranp import files
 __all__ = ["Chart", "Section", "details", "drawing", "image", "name", "note", "picture", "table", "text"]
 
 _TAG = re.compile("<[^>]*>")
+_BORDERS = {"solid": "solid", "dot": "dotted"}
 _NAME = 30
 """Characters of a cell that stays on one line."""
 _CLASS = {True: ' class="words"', False: ""}
@@ -82,9 +83,29 @@ def drawing(chart: Chart) -> str:
     """The place of a chart, with caption and the figures behind it."""
     data = details("The figures of this chart", chart.data) if chart.data else ""
     return (
-        f'<figure class="chart"><div class="plot" id="chart-{text(chart.key)}" role="img" '
+        f'<figure class="chart">{_legend(chart)}<div class="plot" id="chart-{text(chart.key)}" role="img" '
         f'aria-label="{text(chart.summary)}"></div><figcaption>{text(chart.caption)}</figcaption>{data}</figure>'
     )
+
+
+def _legend(chart: Chart) -> str:
+    """The names of lines and marks above a chart that has too many for a legend of its own; else nothing."""
+    if chart.figure["layout"].get("showlegend", True):
+        return ""
+    named = [trace for trace in chart.figure["data"] if trace.get("showlegend", True)]
+    entries = []
+    for trace in named:  # their names are safe already: plotly reads tags in them
+        line = trace.get("line")
+        style = (
+            f"border-top-style:{_BORDERS.get(line['dash'], 'dashed')};border-top-color:{line['color']}" if line else ""
+        )
+        mark = (
+            f'<i class="line" style="{style}"></i>'
+            if line
+            else f'<i style="background:{trace["marker"]["color"]}"></i>'
+        )
+        entries.append(f"<li>{mark}{trace['name']}</li>")
+    return f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
 
 
 def image(path: Path, words: str, caption: str = "") -> str:

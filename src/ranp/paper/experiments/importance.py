@@ -129,8 +129,8 @@ def _caption(wanted: Wanted) -> str:
     return (
         f"{networks}, scored by MPMG-sum on procedural samples, seed 0: how far apart the mean importances of layers "
         "are, as scored, balanced (all layers have the same mean) and reweighted by the FLOPs of each layer. The "
-        "drawings have every channel (200 of those of wider layers), the CSV file every layer. The paper draws them and "
-        "prints no figures."
+        "drawings have every channel (200 of those of wider layers), the CSV file every layer. The paper draws them "
+        "and prints no figures."
     )
 
 

@@ -148,7 +148,8 @@ def _caption(wanted: Wanted) -> str:
 def _notes(wanted: Wanted) -> tuple[str, ...]:
     notes = [
         "† At this sparsity the method would leave a layer without channels (the largest feasible one stands under "
-        '"largest"): every coupled set of channels kept its best one instead, and as much as possible was removed elsewhere.',
+        '"largest"): every coupled set of channels kept its best one instead, and as much as possible was removed '
+        "elsewhere.",
         "SNIP's sparsity is a share of single weights, at most the largest feasible one.",
     ]
     if wanted.scale == "cpu":
