@@ -113,3 +113,16 @@ def test_a_mean_has_a_band_and_a_single_run_none() -> None:
     assert mean["y"] == [40.0, 30.0]
     assert band["fill"] == "toself"
     assert sorted(band["y"]) == [20.0, 30.0, 40.0, 50.0]
+
+
+def test_more_names_than_a_legend_holds_stand_above_the_chart() -> None:
+    from ranp.page.markup import Chart, drawing
+
+    methods = ("full", "ranp-f", "ranp-f", "vanilla", "random")
+    curves = tuple(Curve(f"run {number} & co", method, (1.0,), (0.5,)) for number, method in enumerate(methods))
+    figure = charts.lines(curves, "Dice")
+    assert figure["layout"]["showlegend"] is False
+    html = drawing(Chart("x", figure, "caption", "words"))
+    assert re.findall(r"</i>([^<]*)</li>", html) == [f"run {number} &amp; co" for number in range(5)]
+    assert len({(trace["line"]["color"], trace["line"]["dash"]) for trace in figure["data"]}) == 5
+    assert "legend" not in drawing(Chart("x", charts.lines(curves[:3], "Dice"), "caption", "words"))

@@ -25,6 +25,7 @@ MANY = 24
 """So many layers fit on a screen; more are drawn closer together, and scroll in boxes of their own."""
 _NAMED = 4
 """So many names fit into the legend of a chart; those of more stand above it."""
+_DASHES = ("solid", "dot", "dash", "dashdot", "longdash")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "pentagon")
 
 
@@ -205,10 +206,11 @@ def lines(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict
     traces: list[dict[str, Any]] = []
     methods = [curve.method for curve in curves]
     for number, curve in enumerate(curves):
-        alone = methods.count(curve.method) == 1
-        shade = colour(curve.method, number) if alone else f"var(--m{number % 8})"
+        alone, before = methods.count(curve.method) == 1, methods[:number].count(curve.method)
+        shade = colour(curve.method, number)
         name = method_name(curve.label) if alone else curve.label
-        style = {"color": shade, "dash": dash(curve.method), "width": 2.5}
+        stroke = dash(curve.method) if not before else _DASHES[before % len(_DASHES)]
+        style = {"color": shade, "dash": stroke, "width": 2.5}
         if curve.low:
             traces.append(
                 {
@@ -240,6 +242,8 @@ def lines(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict
     frame["showlegend"] = len(curves) <= _NAMED
     frame["xaxis"] |= {"title": titled("epoch"), "rangemode": "tozero"}
     frame["yaxis"] |= {"title": titled(f"{title} (%)" if percent else title)}
+    if percent:
+        frame["yaxis"]["rangemode"] = "nonnegative"
     return {"data": traces, "layout": frame}
 
 

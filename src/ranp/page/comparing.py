@@ -113,7 +113,8 @@ def _table(groups: Mapping[str, Sequence[RunFolder]], bills: Mapping[str, Bill |
             rows.append([name(run.label), text(method_name(run.method)), share(removed), *costs, *figures])
         bodies.append((task if several else "", rows))
     caption = f"{len(_all(groups))} runs. A click on a column's name sorts by it."
-    return table(columns, (), caption=caption, left=2, groups=bodies, sortable=True)
+    long = len(_all(groups)) > charts.MANY
+    return table(columns, (), caption=caption, left=2, groups=bodies, sortable=True, long=long)
 
 
 def _main(main: Figure | None, found: float | None) -> str:

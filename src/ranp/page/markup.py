@@ -95,15 +95,10 @@ def _legend(chart: Chart) -> str:
     named = [trace for trace in chart.figure["data"] if trace.get("showlegend", True)]
     entries = []
     for trace in named:  # their names are safe already: plotly reads tags in them
-        line = trace.get("line")
-        style = (
-            f"border-top-style:{_BORDERS.get(line['dash'], 'dashed')};border-top-color:{line['color']}" if line else ""
-        )
-        mark = (
-            f'<i class="line" style="{style}"></i>'
-            if line
-            else f'<i style="background:{trace["marker"]["color"]}"></i>'
-        )
+        line, mark = trace.get("line"), f'<i style="background:{trace["marker"]["color"]}"></i>'
+        if line:
+            style = f"border-top-style:{_BORDERS.get(line['dash'], 'dashed')};border-top-color:{line['color']}"
+            mark = f'<i class="line" style="{style}"></i>'
         entries.append(f"<li>{mark}{trace['name']}</li>")
     return f'<ul class="legend">{"".join(entries)}</ul>' if entries else ""
 
