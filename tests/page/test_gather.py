@@ -9,8 +9,9 @@ import pytest
 
 from ranp import files
 from ranp.errors import StorageError
+from ranp.page.choosing import of_task
 from ranp.page.gather import gather
-from ranp.page.material import chosen, of_task
+from ranp.page.material import chosen
 
 sys.path.insert(0, str(Path(__file__).parent))
 from run_folders import write_full, write_journal, write_pruned, write_table

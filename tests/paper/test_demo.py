@@ -135,8 +135,9 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_command(
-    shown: demo.Demonstration, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shown: demo.Demonstration, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("plotly")
     seen: list[Settings] = []
 
     def tiny(out: Path, settings: Settings, progress: object) -> demo.Demonstration:
@@ -144,12 +145,16 @@ def test_the_command(
         return shown
 
     monkeypatch.setattr(demo, "run", tiny)
-    assert main(["demo", "--out", str(tmp_path), "--seed", "4", "--epochs", "9"]) == 0
+    assert main(["demo", "--out", str(shown.folder), "--seed", "4", "--epochs", "9"]) == 0
     text = capsys.readouterr().out
     for cell in (cell for row in shown.comparison.rows() for cell in row if cell):
         assert cell in text
     assert "Procedural shapes" in text
     assert seen == [Settings(seed=4, epochs=9)]
+    page = (shown.folder / "report.html").read_text(encoding="utf-8")
+    assert "RANP-f against random pruning" in page
+    for one in shown.comparison.contenders:
+        assert f"{one.params:,}" in page
 
 
 @pytest.mark.slow

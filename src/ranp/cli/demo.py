@@ -24,10 +24,15 @@ def demo(
     Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
     each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
     """
+    from importlib.util import find_spec
+
+    from ranp.errors import UnsupportedError
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
+    if find_spec("plotly") is None:  # better now than in some minutes
+        raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
     settings = Settings(sparsity=sparsity, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
         shown = run(out, settings, progress)

@@ -77,7 +77,7 @@ def page(material: Material, *, title: str | None = None) -> str:
         "policy": policy,
         "title": text(heading),
         "summary": f'<p class="lede">{text(summary)}</p>' if summary else "",
-        "links": "".join(f'<li><a href="#{text(one.key)}">{text(one.title)}</a></li>' for one in made),
+        "links": "".join(f'<li><a href="#{text(one.key)}">{text(one.link or one.title)}</a></li>' for one in made),
         "body": "".join(
             f'<section id="{text(one.key)}" aria-labelledby="{text(one.key)}-title">'
             f'<h2 id="{text(one.key)}-title">{text(one.title)}</h2>{one.body}</section>'
@@ -148,7 +148,8 @@ def _title(material: Material) -> str:
         return f"{run.label}: {run.model}, pruned before training" if run.report else f"{run.label}: {run.model}"
     if len(material.tables) == 1:
         return material.tables[0].title
-    return f"{len(material.runs)} runs, side by side"
+    tables = f"{len(material.tables)} tables of " if material.tables else ""
+    return f"{tables}{len(material.runs)} runs, side by side"
 
 
 def _summary(material: Material) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from ranp.amounts import MB, UNITS, scaled, unit
 from ranp.page import charts
 from ranp.page.charts import Point
+from ranp.page.choosing import of_task
 from ranp.page.curves import ALONE, Curve, Figure, curves_of, main_figure, percent
 from ranp.page.gather import RunFolder
 from ranp.page.markup import Chart, Section, drawing, image, name, note, table, text
-from ranp.page.material import of_task
 from ranp.page.rebuilding import Absent, Bill
 from ranp.page.tables import Table
 from ranp.page.wording import NOTHING, figure_name, method_name, sentence, share, value
@@ -180,7 +180,7 @@ def _learning(key: str, runs: Sequence[RunFolder]) -> list[Chart]:
 
 def _remarks(curves: Sequence[Curve]) -> str:
     band = " Lines are means over runs, bands reach from the least to the greatest."
-    more = f" The first {_LINES} of {len(curves)} are drawn; the table has all."
+    more = f" {_LINES} of {len(curves)} kinds of runs are drawn; the table has all."
     return (band if any(curve.low for curve in curves) else "") + (more if len(curves) > _LINES else "")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from ranp.page.choosing import kinds
 from ranp.page.gather import RunFolder
 from ranp.page.wording import method_name, share
 
@@ -78,30 +79,23 @@ def curves_of(runs: Sequence[RunFolder], figure: str | None) -> tuple[Curve, ...
     if len(runs) <= ALONE:
         single = [Curve(run.label, run.method, *_points(run, figure, fine=figure is None)) for run in runs]
         return tuple(curve for curve in single if curve.x)
-    groups: dict[tuple[str, str, float, str], list[RunFolder]] = {}
-    for run in runs:
-        groups.setdefault((run.method, run.model, round(run.sparsity, 6), run.network_key), []).append(run)
-    means = [
-        _mean(_label(key, list(groups)), key[0], members, figure)
-        for key, members in groups.items()
-        if any(run.records for run in members)
-    ]
+    groups = [group for group in kinds(runs) if any(run.records for run in group)]
+    means = [_mean(_label(group[0], groups), group, figure) for group in groups]
     return tuple(curve for curve in means if curve.x)
 
 
-def _label(key: tuple[str, str, float, str], others: Sequence[tuple[str, str, float, str]]) -> str:
+def _label(run: RunFolder, groups: Sequence[Sequence[RunFolder]]) -> str:
     """The method, with the network and the sparsity where others of the same method differ by it."""
-    method, model, sparsity, _ = key
-    alike = [other for other in others if other[0] == method]
-    words = [method_name(method)]
-    if len({other[1] for other in alike}) > 1:
-        words.append(model)
-    if len({other[2] for other in alike}) > 1:
-        words.append(f"at {share(sparsity)}")
+    alike = [group[0] for group in groups if group[0].method == run.method]
+    words = [method_name(run.method)]
+    if len({other.model for other in alike}) > 1:
+        words.append(run.model)
+    if len({round(other.sparsity, 6) for other in alike}) > 1:
+        words.append(f"at {share(run.sparsity)}")
     return " ".join(words)
 
 
-def _mean(name: str, method: str, runs: Sequence[RunFolder], figure: str | None) -> Curve:
+def _mean(name: str, runs: Sequence[RunFolder], figure: str | None) -> Curve:
     values: dict[float, list[float]] = {}
     trained = 0
     for run in runs:
@@ -112,7 +106,7 @@ def _mean(name: str, method: str, runs: Sequence[RunFolder], figure: str | None)
     x = tuple(sorted(values))
     label = name if trained < 2 else f"{name} (mean of {trained})"
     mean, low, high = (tuple(of(values[epoch]) for epoch in x) for of in (statistics.fmean, min, max))
-    return Curve(label, method, x, mean, *((low, high) if trained > 1 else ()))
+    return Curve(label, runs[0].method, x, mean, *((low, high) if trained > 1 else ()))
 
 
 def _points(run: RunFolder, figure: str | None, *, fine: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -67,7 +67,7 @@ def detail(run: RunFolder, key: str, study: Study | Absent, *, heading: str, int
         drawn += [made, *moved]
     parts += ["<h3>What stands or falls together</h3>", _groups(study), "<h3>What had to stay</h3>", _stays(report)]
     parts += [details("How this run was made", _made(run))]
-    return Section(key, f"{heading}: what was pruned, and why", "".join(parts), tuple(drawn), data)
+    return Section(key, f"{heading}: what was pruned, and why", "".join(parts), tuple(drawn), data, heading)
 
 
 def _cards(report: Report) -> str:

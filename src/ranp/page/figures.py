@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from ranp.amounts import MB
 from ranp.errors import StorageError
+from ranp.page.choosing import of_task, representatives
 from ranp.page.curves import main_figure
 from ranp.page.gather import FULL, RunFolder
-from ranp.page.material import Material, of_task
+from ranp.page.material import Material
 from ranp.page.rebuilding import Absent, Bill
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ def _one_of_each(runs: Sequence[RunFolder]) -> dict[str, RunFolder]:
         return {run.method: run for run in runs}
     if len(runs) <= _CURVES:
         return {run.label: run for run in runs}
-    ranked = sorted(runs, key=lambda run: -run.seed)
-    return {run.method: run for run in ranked}
+    return {run.method: run for run in representatives(runs)}
 
 
 def _ratios(runs: Sequence[RunFolder]) -> tuple[dict[str, list[float]], list[str]]:

@@ -47,6 +47,7 @@ class Section:
     Attributes:
         key: Its anchor.
         title: Its heading.
+        link: What the list of contents calls it; default its heading.
         body: HTML, with headings from ``h3`` on.
         charts: Figures that the body has places for.
         data: What the script needs besides, by name.
@@ -57,6 +58,7 @@ class Section:
     body: str
     charts: tuple[Chart, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)
+    link: str = ""
 
 
 def text(value: object) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ranp.page.choosing import of_task, representatives
 from ranp.page.gather import RunFolder, gather
 from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
 from ranp.page.tables import Table
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ranp.drawing import Picture
     from ranp.study import Study
 
-__all__ = ["Material", "Progress", "chosen", "collect", "of_task"]
+__all__ = ["Material", "Progress", "chosen", "collect"]
 
 Progress = Callable[[str, int, int, str], object]
 """``(what is going on, done, total, remark)``."""
@@ -67,17 +68,9 @@ def collect(folders: Sequence[Path], progress: Progress | None = None) -> Materi
     groups = of_task([run for run in gathered.runs if run.records])
     pictures: dict[str, tuple[Picture, ...] | Absent] = {}
     for number, (task, members) in enumerate(groups.items(), 1):
-        pictures[task] = pictures_of(_few(members))
+        pictures[task] = pictures_of(representatives(members)[:_BESIDE])
         told("predicting", number, len(groups), task)
     return Material(gathered.runs, gathered.tables, bills_of(gathered.runs), studies, pictures)
-
-
-def of_task(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
-    """The runs by task, in the order in which the tasks come first."""
-    groups: dict[str, list[RunFolder]] = {}
-    for run in runs:
-        groups.setdefault(run.task or run.model, []).append(run)
-    return groups
 
 
 def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:
@@ -86,20 +79,12 @@ def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:
     telling = [run for run in pruned if run.method != _BLIND] or pruned
     if len(telling) <= _DETAILED:
         return telling
-    ranked = {task: sorted(members, key=_rank) for task, members in of_task(telling).items()}
-    return [members[0] for members in ranked.values()][:_DETAILED]
+    best = [sorted(representatives(members), key=_rank)[0] for members in of_task(telling).values()]
+    return best[:_DETAILED]
 
 
-def _rank(run: RunFolder) -> tuple[int, int]:
-    return (_FIRST.index(run.method) if run.method in _FIRST else len(_FIRST), run.seed)
-
-
-def _few(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """One run of each method, of the least seed: more would not fit beside each other."""
-    best: dict[str, RunFolder] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        best.setdefault(run.method, run)
-    return [run for run in runs if best[run.method] is run][:_BESIDE]
+def _rank(run: RunFolder) -> int:
+    return _FIRST.index(run.method) if run.method in _FIRST else len(_FIRST)
 
 
 def _under(label: str, progress: Progress) -> Callable[[int, int], object]:
