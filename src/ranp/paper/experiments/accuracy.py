@@ -15,10 +15,11 @@ from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
 from ranp.paper.experiments.results import Result, over_last_epochs, over_seeds
 from ranp.paper.experiments.scales import told
-from ranp.paper.experiments.studying import KEPT_ONE, axis_of, last_epoch, titled
+from ranp.paper.experiments.studying import axis_of, last_epoch, titled
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import (
     FIGURE_NAMES,
+    KEPT_ONE,
     METHODS,
     NETWORKS,
     NP,

@@ -24,9 +24,8 @@ from ranp.slimming import slim
 from ranp.tracing.trace import Trace
 from ranp.tracing.tracer import Tracer
 
-__all__ = ["ALL_CRITERIA", "OURS", "Decision", "matching", "scores_of"]
+__all__ = ["OURS", "Decision", "matching", "scores_of"]
 
-ALL_CRITERIA = tuple(f"{kind}-{over}" for kind in ("mpmg", "mnmg") for over in ("sum", "mean", "max"))
 OURS = "ranp-f"
 
 

@@ -15,9 +15,9 @@ from ranp.paper import models
 from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
-from ranp.paper.experiments.studying import KEPT_ONE, last_epoch, titled
+from ranp.paper.experiments.studying import last_epoch, titled
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import METHODS, NETWORKS, cost, paper_figures
+from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS, cost, paper_figures
 from ranp.paper.published import FIGURES
 from ranp.paper.published import main as printed
 from ranp.paper.recipe import as_arguments

@@ -14,9 +14,9 @@ from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
 from ranp.paper.experiments.results import Result
-from ranp.paper.experiments.studying import KEPT_ONE, axis_of, titled
+from ranp.paper.experiments.studying import axis_of, titled
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import METHODS, cost
+from ranp.paper.experiments.texts import KEPT_ONE, METHODS, cost
 from ranp.paper.published import Quote, quotes
 from ranp.paper.training.journal import records
 

@@ -15,9 +15,9 @@ from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
 from ranp.paper.experiments.retained import ratios
 from ranp.paper.experiments.scales import told
-from ranp.paper.experiments.studying import KEPT_ONE, studied, titled
+from ranp.paper.experiments.studying import studied, titled
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import METHODS, NETWORKS, NP
+from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS, NP
 from ranp.study import Study
 
 __all__ = ["IMPORTANCE", "cell_of"]

@@ -11,7 +11,7 @@ from ranp.paper.experiments.experiment import Experiment, Presentation, Results,
 from ranp.paper.experiments.results import Costs
 from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import METHODS, cost, percent, seeds_of
+from ranp.paper.experiments.texts import KEPT_ONE, METHODS, cost, percent, seeds_of
 from ranp.paper.published import Row, psm_parts
 from ranp.paper.published.resource_tables import Part
 from ranp.paper.training.network import make_full
@@ -150,8 +150,7 @@ def _caption(wanted: Wanted) -> str:
 
 def _notes(wanted: Wanted) -> tuple[str, ...]:
     notes = [
-        "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its "
-        "best one instead, and as much as possible was removed elsewhere.",
+        KEPT_ONE,
         "SNIP's sparsity is a share of single weights, at most the largest feasible one.",
     ]
     if wanted.scale == "paper":

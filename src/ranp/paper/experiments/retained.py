@@ -9,9 +9,9 @@ from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
 from ranp.paper.experiments.results import Result
-from ranp.paper.experiments.studying import KEPT_ONE, titled
+from ranp.paper.experiments.studying import titled
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import METHODS, NETWORKS
+from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS
 
 __all__ = ["RETAINED", "ratios"]
 

@@ -8,7 +8,6 @@ work, however they were started.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import multiprocessing
 import os
 import platform
@@ -38,8 +37,6 @@ from ranp.pruning import Pruned
 from ranp.resources import profile
 
 __all__ = ["Place", "Told", "run_all", "run_cell"]
-
-logger = logging.getLogger(__name__)
 
 Told = Callable[[str, int, int, str], object]
 """``(what is going on, done, total, remark)``."""

@@ -20,6 +20,7 @@ from ranp.paper.experiments.experiment import Experiment, Presentation, Results,
 from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import (
+    KEPT_ONE,
     NETWORKS,
     NP,
     cost_cells,
@@ -228,8 +229,7 @@ def _notes(wanted: Wanted) -> tuple[str, ...]:
         "its poolings divide without rest.",
         "The paper plans ShapeNet at the size of training and BraTS at the small one; those rows have the paper's "
         "figures beside them.",
-        "† At this sparsity RANP-f would leave a layer without channels: every coupled set of channels kept its best "
-        "one instead, and as much as possible was removed elsewhere.",
+        KEPT_ONE,
     ]
     if not wanted.resources_only:
         notes.insert(1, "Rank correlation: Spearman's, of the raw scores inside each layer, mean weighted by channels.")

@@ -14,6 +14,7 @@ from ranp.paper.experiments.experiment import Experiment, Presentation, Results,
 from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import (
+    KEPT_ONE,
     METHODS,
     cost_cells,
     cost_columns,
@@ -205,8 +206,7 @@ def _notes(wanted: Wanted) -> tuple[str, ...]:
         f'"true"), plus {copies(recipe)} times the parameters: weights, gradients and the state of {recipe.optimiser} '
         "as the recipe sets it, all in float32. Left out: gradients of activations on their way, the loss, workspace "
         "of the convolutions, fragmentation and what the driver takes, so that a real GPU fits less.",
-        "† At this sparsity RANP-f would leave a layer without channels: every coupled set of channels kept its best "
-        "one instead, and as much as possible was removed elsewhere.",
+        KEPT_ONE,
     ]
     if wanted.scale == "cpu":
         notes.append(

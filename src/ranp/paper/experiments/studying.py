@@ -20,12 +20,7 @@ from ranp.tracing import trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KEPT_ONE", "axis_of", "last_epoch", "studied", "titled"]
-
-KEPT_ONE = (
-    "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its best "
-    "one instead, and as much as possible was removed elsewhere."
-)
+__all__ = ["axis_of", "last_epoch", "studied", "titled"]
 
 _INCHES = 0.24
 """Of a title above a drawing."""

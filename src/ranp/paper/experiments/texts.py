@@ -12,6 +12,7 @@ from ranp.paper.published import FIGURES, Row, in_the_papers_unit
 
 __all__ = [
     "FIGURE_NAMES",
+    "KEPT_ONE",
     "METHODS",
     "NETWORKS",
     "NP",
@@ -29,6 +30,12 @@ __all__ = [
     "seeds_of",
     "spreads",
 ]
+
+KEPT_ONE = (
+    "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its best "
+    "one instead, and as much as possible was removed elsewhere."
+)
+"""What the mark behind a method means."""
 
 METHODS: Mapping[str, str] = {
     "full": "Full",

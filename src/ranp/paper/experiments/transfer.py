@@ -11,6 +11,7 @@ from ranp.paper.experiments.experiment import Experiment, Presentation, Results,
 from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import (
+    KEPT_ONE,
     NETWORKS,
     cost_cells,
     cost_columns,
@@ -125,8 +126,7 @@ def _notes(wanted: Wanted) -> tuple[str, ...]:
         "A plan is made with the strength of reweighting, the samples and the costs of the task it is made on; what "
         'differs between the two networks, inputs and classes, it leaves alone. Under "removed" stands the share of '
         "the channels of the network that it was made on.",
-        "† At this sparsity RANP-f would leave a layer without channels: every coupled set of channels kept its best "
-        "one instead, and as much as possible was removed elsewhere.",
+        KEPT_ONE,
     ]
     if wanted.scale == "cpu":
         for task in _TASKS:
