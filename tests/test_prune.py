@@ -208,7 +208,20 @@ def test_a_size_written_into_the_code_is_found_and_its_layer_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"budget": "flops=5%"}, UnsupportedError, "budget='flops=5%' is not available"),
+        ({"budget": "flops=5%", "sparsity": 0.5}, UnsupportedError, "are both given"),
+        ({"budget": "flop=5%", "sparsity": None}, UnsupportedError, "did you mean 'flops'"),
+        ({"budget": [], "sparsity": None}, UnsupportedError, "is empty"),
+        ({"budget": "flops=0.001%", "sparsity": None}, InfeasibleError, "The smallest possible is flops="),
+        (
+            {"budget": "flops=50%", "round_to": "auto", "sparsity": None},
+            UnsupportedError,
+            "round_to='auto' chooses by time",
+        ),
+        (
+            {"budget": "flops=50%", "round_to": "some", "sparsity": None},
+            UnsupportedError,
+            "round_to='some' is not allowed",
+        ),
         ({"sparsity": None}, UnsupportedError, "Pass sparsity="),
         ({"sparsity": 1.0}, InfeasibleError, "not including, 1"),
         ({"sparsity": math.nan}, InfeasibleError, "not a fraction"),

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import ranp
-from oracles import assert_untouched, forward_backward, random_plan, slim_error, snapshot
+from oracles import assert_priced, assert_untouched, forward_backward, random_plan, slim_error, snapshot
 from ranp.plan import Plan
 from ranp.tracing.trace import Trace
 from topologies import TOPOLOGIES
@@ -135,3 +135,12 @@ def test_users_model_is_untouched(topology: Topology) -> None:
     ranp.verify(model, plan, inputs)
     assert_untouched(before, model)
     assert torch.equal(state, torch.get_rng_state())
+
+
+@every_topology
+def test_costs_are_known_beforehand(topology: Topology) -> None:
+    if topology.stochastic:
+        pytest.skip("runs other modules each time")
+    model, inputs, trace = traced(topology.name)
+    for plan in (plans(topology.name)[2], starved(topology.name)):
+        assert_priced(model, inputs, trace, plan)

@@ -49,7 +49,7 @@ def counts(kind: str) -> bool:
 
 def call_macs(call: LeafCall) -> int:
     """Multiply-adds of one call of a convolution or linear layer, its bias left out; 0 for anything else."""
-    return prod(call.output) * _fan_in(call) if LAYER_KIND.fullmatch(call.kind) else 0
+    return prod(call.output) * fan_in(call) if LAYER_KIND.fullmatch(call.kind) else 0
 
 
 def call_flops(call: LeafCall, convention: str) -> int:
@@ -59,20 +59,31 @@ def call_flops(call: LeafCall, convention: str) -> int:
         call: The call.
         convention: ``"paper"`` or ``"equation"``.
     """
-    kind, elements = call.kind, prod(call.output)
-    if LAYER_KIND.fullmatch(kind):
-        once = convention == "paper" and kind != "Linear"
-        return elements * ((_fan_in(call) if once else 2 * _fan_in(call) - 1) + call.bias)
-    if NORM_KIND.fullmatch(kind):
-        return 4 * elements
-    if _ONE_PER_ELEMENT.fullmatch(kind):
-        return elements
-    if _AVERAGE.fullmatch(kind):
-        return (prod(call.window) + 1) * elements
-    if _SOFTMAX.fullmatch(kind) and len(call.output) > 1:
+    if is_softmax(call):
         # The tables leave out the size of the space that the softmax runs over, and so does this rule.
         return call.output[0] * (3 * call.output[1] - 1)
-    return 0
+    by_fan, flat = rates(call, convention)
+    return prod(call.output) * (by_fan * (fan_in(call) if by_fan else 0) + flat)
+
+
+def rates(call: LeafCall, convention: str) -> tuple[int, int]:
+    """``(a, b)`` such that an output element of the call costs ``a * fan_in + b``; a softmax has a rule of its own."""
+    kind = call.kind
+    if LAYER_KIND.fullmatch(kind):
+        once = convention == "paper" and kind != "Linear"
+        return (1, int(call.bias)) if once else (2, call.bias - 1)
+    if NORM_KIND.fullmatch(kind):
+        return 0, 4
+    if _ONE_PER_ELEMENT.fullmatch(kind):
+        return 0, 1
+    if _AVERAGE.fullmatch(kind):
+        return 0, prod(call.window) + 1
+    return 0, 0
+
+
+def is_softmax(call: LeafCall) -> bool:
+    """True for a softmax over channels, whose cost is not one per output element."""
+    return bool(_SOFTMAX.fullmatch(call.kind)) and len(call.output) > 1
 
 
 def call_memory(call: LeafCall) -> int:
@@ -80,7 +91,7 @@ def call_memory(call: LeafCall) -> int:
     return prod(call.output)
 
 
-def _fan_in(call: LeafCall) -> int:
+def fan_in(call: LeafCall) -> int:
     """Multiplications behind one output element, read off the weight."""
     if "Transpose" in call.kind:
         inputs, _, *kernel = call.weight

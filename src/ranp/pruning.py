@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from ranp.budgets import Budget, Scene, parse_all, plan_within
+from ranp.budgets.staging import target_for
 from ranp.criteria import Criterion, Values
 from ranp.errors import DataError, UnsupportedError, unknown_name
+from ranp.footprint import Footprint, peak
 from ranp.importance import Loss, score
 from ranp.initialisation import INITIALISATIONS, Initialiser
 from ranp.methods import STRENGTH, Method, resolve
 from ranp.plan import Plan
+from ranp.rehearsal import TrainingStep
 from ranp.report import Report
 from ranp.resources import Resource
 from ranp.scores import Scores
-from ranp.selection import select
+from ranp.selection import Selection
 from ranp.slimming import slim
+from ranp.stepping import with_step
 from ranp.tracing import Trace
 from ranp.tracing.stage import unwrap
 from ranp.tracing.tracer import Tracer
@@ -31,6 +36,8 @@ logger = logging.getLogger(__name__)
 CHECK_FLOPS = 8e9
 """The numeric check inside ``prune`` runs at a size that costs no more; ``ranp.verify`` has no such limit."""
 ROUNDS = 5
+ROUNDINGS = (1, 2, 4, 8, 16)
+"""What ``round_to="auto"`` chooses from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class Pruned:
         report: Before and after, layer by layer; ``print`` it.
         trace: What the run of the network told.
         verification: What the checks of the slim network found.
+        scene: The full network, the example, and what a training step is.
     """
 
     model: nn.Module
@@ -54,6 +62,16 @@ class Pruned:
     trace: Trace
     verification: Verification
     raw: Scores
+    scene: Scene
+
+    def training_memory(self) -> tuple[Footprint, Footprint]:
+        """What a training step of the full and of the slim network needs at its peak, predicted.
+
+        Raises:
+            UnsupportedError: The network does not run without data.
+        """
+        before, after = (peak(self.scene.rehearsed(network)) for network in (self.scene.model, self.model))
+        return before, after
 
 
 def prune(
@@ -62,7 +80,7 @@ def prune(
     loss: Loss,
     *,
     sparsity: float | None = None,
-    budget: str | Iterable[str] | None = None,
+    budget: str | Budget | Iterable[str | Budget] | None = None,
     method: str | Method = "ranp-f",
     example: Any = None,
     resource: Resource | None = None,
@@ -73,10 +91,12 @@ def prune(
     tie: str = "max",
     exact: bool = False,
     min_channels: int = 1,
-    round_to: int = 1,
+    round_to: int | str = 1,
     init: Initialiser = "copy",
     max_batches: int | None = None,
     seed: int = 0,
+    step: TrainingStep | None = None,
+    checkpointing: bool = False,
     progress: bool | Callable[[int, int | None], object] = False,
 ) -> Pruned:
     """Makes a slim network from a full one before training. The full one is left as it was.
@@ -92,12 +112,15 @@ def prune(
         model: Any network, pretrained or not; DataParallel, DDP and compiled ones are unwrapped.
         batches: ``(inputs, target)`` pairs; a tuple of inputs is splatted, a dict passed as keywords.
         loss: ``loss(output, target)``, a scalar.
-        sparsity: Fraction of channels to remove (of weights, for ``snip``).
-        budget: Not available in this version.
+        sparsity: Fraction of channels to remove (of weights, for ``snip``). Pass this or ``budget``.
+        budget: What the slim network may need at most, one or several: ``"flops=5%"``, ``"macs=7.5G"``,
+            ``"params=1M"``, ``"memory=25%"``, ``"train-memory=8GiB"``, ``"step-time=4x"`` (a quarter),
+            ``"latency=30ms"``. The widest network by the method's own ranking that meets all of them; every layer
+            keeps a channel.
         method: ``ranp-f``, ``ranp-m``, ``weighted``, ``vanilla``, ``layerwise``, ``random``, ``snip``, or a ``Method``.
         example: Inputs of one call at which costs are taken, default those of the first batch; may be on meta.
-        resource: What the scores are reweighted by, default the method's own: ``flops``, ``memory``, ``params`` or a
-            function of the trace.
+        resource: What the scores are reweighted by, default the method's own: ``flops``, ``memory``, ``params``,
+            ``train-memory``, ``time``, a function of the trace, or several of these.
         strength: How much that counts, lambda in the paper; default 11.
         criterion: How channels are scored, default the method's own.
         mode: ``"train"`` (the paper) or ``"eval"``: how the model runs while it is scored.
@@ -105,29 +128,45 @@ def prune(
         tie: How coupled layers agree: ``max`` (the paper) or ``union``.
         exact: True: remove that fraction of the prunable channels, after coupling. False: the paper's sparsity.
         min_channels: Least width of every layer.
-        round_to: Widths are rounded up to a multiple of this.
+        round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time:
+            the multiple of 1, 2, 4, 8 or 16 that leaves the most FLOPs within it.
         init: ``"copy"`` keeps the weights that stay (right for a pretrained model); ``"glorot"``, ``"orthogonal"``,
             ``"kaiming"`` or a function draw new ones, as the paper does.
         max_batches: Score on no more than this many batches.
         seed: Of everything random.
+        step: What a training step is, for budgets and resources of memory and time; default: one of Adam in float32
+            on the example. Its inputs are those of ``example``.
+        checkpointing: Score with activation checkpointing: less memory, a third more time, the same scores.
         progress: True logs every batch scored; a function gets ``(done, total or None)``.
 
     Raises:
-        InfeasibleError: A layer would lose all its channels; the message says what is feasible.
+        InfeasibleError: A layer would lose all its channels, or a budget cannot be met; the message says what is
+            feasible.
         DataError: The batches or the loss are not usable.
         UnsupportedError: An option is unknown, or no correct slim network was found.
     """
-    if budget is not None:
-        raise UnsupportedError(f"budget={budget!r} is not available in this version. Pass sparsity= instead.")
-    if sparsity is None:
-        raise UnsupportedError("nothing says how much to remove. Pass sparsity=, a fraction from 0 up to below 1.")
+    if sparsity is not None and budget is not None:
+        raise UnsupportedError(f"sparsity={sparsity!r} and budget={budget!r} are both given. Pass one of them.")
+    if sparsity is None and budget is None:
+        raise UnsupportedError(
+            "nothing says how much to remove. Pass sparsity=, a fraction from 0 up to below 1, or budget=, such as "
+            "'flops=5%'."
+        )
+    budgets = () if budget is None else parse_all(budget)
     if isinstance(init, str) and init not in ("copy", *INITIALISATIONS):
         raise UnsupportedError(unknown_name("init", init, ("copy", *INITIALISATIONS)))
     how = resolve(method)
-    example, batches = first_inputs(example, batches)
+    first, batches = first_batch(batches, needed=example is None)
+    inputs = example if first is None else first[0]
+    example = inputs if example is None else example
+    target = None if first is None else target_for(example, inputs, first[1])
+    scene = Scene(unwrap(model), example, TrainingStep() if step is None else step, loss, target)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
+    resource = how.resource if resource is None else resource
+    if resource is not None:
+        resource = with_step(resource, lambda: scene.rehearsed(scene.model))
     how.costs(trace, resource)  # what cannot be measured is refused before anything is scored
     scores = score(
         model,
@@ -139,6 +178,7 @@ def prune(
         max_batches=max_batches,
         seed=seed,
         progress=progress,
+        **({"checkpointing": True} if checkpointing else {}),
     )
     return prune_scored(
         model,
@@ -146,6 +186,8 @@ def prune(
         tracer,
         trace,
         sparsity=sparsity,
+        budgets=budgets,
+        scene=scene,
         method=how,
         resource=resource,
         strength=strength,
@@ -166,7 +208,9 @@ def prune_scored(
     tracer: Tracer,
     trace: Trace,
     *,
-    sparsity: float,
+    sparsity: float | None = None,
+    budgets: Sequence[Budget] = (),
+    scene: Scene | None = None,
     method: str | Method = "ranp-f",
     resource: Resource | None = None,
     strength: float | None = None,
@@ -175,7 +219,7 @@ def prune_scored(
     tie: str = "max",
     exact: bool = False,
     min_channels: int = 1,
-    round_to: int = 1,
+    round_to: int | str = 1,
     init: Initialiser = "copy",
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
@@ -187,7 +231,9 @@ def prune_scored(
         raw: Its scores before weighting.
         tracer: Of this network at the size that costs are taken at.
         trace: What it traced.
-        sparsity: See ``prune``, as all that follow.
+        sparsity: See ``prune``, as all that follow; None with ``budgets``.
+        budgets: What the slim network may need at most.
+        scene: What a training step of the network is; default one of Adam on the example, with a stand-in for the loss.
         method: Its criterion is not looked at: the scores are there.
         resource: As in ``prune``.
         strength: As in ``prune``.
@@ -211,20 +257,27 @@ def prune_scored(
     told: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
     if costs is not None:
         told |= {"resource": costs.resource, "strength": STRENGTH if strength is None else strength}
+    told |= settings or {}
+    scene = Scene(unwrap(model), example, TrainingStep()) if scene is None else scene
+    roundings = _roundings(round_to, budgets)
     for _ in range(ROUNDS):
-        plan = select(
-            scores,
-            trace,
-            sparsity=sparsity,
-            scope=how.scope,
-            keep=keep,
-            tie=tie,
-            exact=exact,
-            min_channels=min_channels,
-            round_to=round_to,
-            seed=seed,
-            settings={**told, **(settings or {})},
-        )
+        selections = [
+            Selection.of(
+                scores,
+                trace,
+                scope=how.scope,
+                keep=keep,
+                tie=tie,
+                min_channels=min_channels,
+                round_to=rounding,
+                seed=seed,
+            )
+            for rounding in roundings
+        ]
+        if sparsity is None:
+            plan = plan_within(selections, budgets, scene, settings=told)
+        else:
+            plan = selections[0].plan(sparsity, exact=exact, settings={**selections[0].made_by, "exact": exact, **told})
         copied = slim(model, plan, example=example)
         verification = check(tracer, plan, copied, budget=CHECK_FLOPS)
         if verification.ok:
@@ -237,17 +290,34 @@ def prune_scored(
         )
     network = copied if init == "copy" else slim(model, plan, example=example, init=init, seed=seed)
     report = Report.of(trace, plan, network, example, verification)
-    return Pruned(network, plan, scores, report, trace, verification, raw)
+    return Pruned(network, plan, scores, report, trace, verification, raw, scene)
 
 
-def first_inputs(example: Any, batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """The example, by default the first batch's inputs; a batch that was read for it is put back."""
-    if example is not None:
-        return example, batches
+def _roundings(round_to: int | str, budgets: Sequence[Budget]) -> tuple[int, ...]:
+    """The multiples to try: one, or several where the times of this machine shall choose."""
+    if not isinstance(round_to, str):
+        return (round_to,)
+    if round_to != "auto":
+        raise UnsupportedError(f"round_to={round_to!r} is not allowed. Pass a whole number from 1 on, or 'auto'.")
+    if not {"step-time", "latency"} & {budget.resource for budget in budgets}:
+        raise UnsupportedError("round_to='auto' chooses by time. Pass a budget of step-time or latency, or a number.")
+    return ROUNDINGS
+
+
+def first_batch(batches: Iterable[Any], *, needed: bool) -> tuple[Any, Iterable[Any]]:
+    """The first batch, and all of them with it put back; None where there is none and none is needed.
+
+    Raises:
+        DataError: It is needed, and there is none, or it is no pair.
+    """
     iterator = iter(batches)
     first = next(iterator, None)
     if first is None:
+        if not needed:
+            return None, iterator
         raise DataError("batches is empty: there is nothing to score on. Pass at least one (inputs, target) pair.")
     if not isinstance(first, tuple | list) or len(first) != 2:
+        if not needed:
+            return None, itertools.chain([first], iterator)
         raise DataError(f"batch 0 is a {type(first).__name__}, not a pair. Yield (inputs, target); target may be None.")
-    return first[0], itertools.chain([first], iterator)
+    return first, itertools.chain([first], iterator)

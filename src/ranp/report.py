@@ -32,6 +32,7 @@ from ranp.amounts import (
     total,
     unit,
 )
+from ranp.budgets.parsing import told as amount_of
 from ranp.errors import StorageError
 from ranp.obstacles import Obstacle, by_cause, told, what_stays
 from ranp.plan import Plan, Sparsity
@@ -221,6 +222,7 @@ class Report:
     def __str__(self) -> str:
         """Tables by layer and in total, and below them what stayed whole, why, and what was checked."""
         sections = [self._headline(), self._by_layer(), self._in_total()]
+        sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
         if self.pins:
             sections.append(f"not prunable (* above): {told(self.pins, self.channels.before)}")
         for title, lines in (
@@ -232,11 +234,27 @@ class Report:
                 sections.append("\n".join([title, *(f"  {line}" for line in (*lines[:_SHOWN], *more))]))
         return "\n\n".join(sections)
 
+    def budget_lines(self) -> list[str]:
+        """What each budget allowed and how much of it is used, one line each; empty without budgets."""
+        lines = []
+        for entry in self.settings.get("budget", ()):
+            name, after, limit = str(entry["resource"]), float(entry["after"]), float(entry["limit"])
+            lines.append(
+                f"budget {entry['budget']}: {amount_of(name, after)} of {amount_of(name, limit)} allowed "
+                f"({after / limit:.1%} used), full network {amount_of(name, float(entry['before']))}"
+            )
+        step = self.settings.get("step")
+        if lines and step:
+            lines.append(f"one training step: {_step(step)}")
+        note = self.settings.get("budget_note")
+        return [*lines, f"no budget is used to the full: {note}"] if note else lines
+
     def _headline(self) -> str:
         sparsity, settings = self.sparsity, self.settings
+        asked = "" if settings.get("budget") else f"sparsity {sparsity.requested:.2%} requested, "
         told = ", ".join(f"{name} {settings[name]}" for name in ("method", "criterion", "strength") if name in settings)
         return (
-            f"{told + ': ' if told else ''}sparsity {sparsity.requested:.2%} requested, "
+            f"{told + ': ' if told else ''}{asked}"
             f"{sparsity.removed} of {sparsity.channels} channels removed "
             f"({sparsity.of_channels:.2%} of all, {sparsity.of_prunable:.2%} of the {sparsity.prunable} prunable)"
         )
@@ -273,6 +291,13 @@ class Report:
 
 
 _FIGURES = ("channels", "params", "flops", "memory", "true_flops", "true_params")
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    """What a step is, in a line."""
+    batch = [f"batch {step['batch']}"] if step.get("batch") else []
+    extra = ["activation checkpointing"] if step.get("checkpointing") else []
+    return ", ".join([" and ".join(step["inputs"]), *batch, str(step["optimiser"]), str(step["precision"]), *extra])
 
 
 def _error(error: float | None) -> str:

@@ -45,8 +45,11 @@ logger = logging.getLogger(__name__)
 _RESOURCES = ("flops", "memory", "params")
 _FLOAT32 = 4
 
-Resource = str | Callable[[Trace], Mapping[str, float]]
-"""``"flops"``, ``"memory"``, ``"params"``, or a function that returns one cost per layer of the trace."""
+Costing = Callable[[Trace], Mapping[str, float]]
+"""A function that returns one cost per layer of the trace."""
+
+Resource = str | Costing | Sequence[str | Costing]
+"""``"flops"``, ``"memory"``, ``"params"``, a function that returns one cost per layer of the trace, or several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +96,8 @@ def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "pa
     Args:
         trace: The network at the size to be counted.
         resource: ``"flops"`` of the layer, ``"memory"``: its output elements, ``"params"``: its weight and bias, or a
-            function of the trace that returns one finite number >= 0 for every layer.
+            function of the trace that returns one finite number >= 0 for every layer. Several are averaged, each as a
+            share of its costliest layer.
         convention: For FLOPs: ``"paper"`` counts as the tables do, ``"equation"`` as tau in the text, ``"true"`` as
             ``torch.utils.flop_counter``. Output elements and parameters are the same in all three.
 
@@ -102,6 +106,8 @@ def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "pa
     """
     _check(convention)
     names = [layer.name for layer in trace.layers]
+    if not isinstance(resource, str) and not callable(resource):
+        return _together([measure(trace, one, convention=convention) for one in resource], names)
     if callable(resource):
         label = getattr(resource, "__name__", type(resource).__name__)
         given = resource(trace)
@@ -136,6 +142,15 @@ def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "pa
                 flops = macs if convention == "paper" else op.flops - op.output
                 costs[op.weight] += op.output if resource == "memory" else flops
     return Costs({name: costs[name] for name in names}, resource, convention)
+
+
+def _together(several: Sequence[Costs], names: Sequence[str]) -> Costs:
+    """The mean of several costs, each a share of its largest."""
+    if not several:
+        raise UnsupportedError("the list of resources is empty. Pass at least one, such as 'flops'.")
+    tops = [max(costs.values(), default=0.0) or 1.0 for costs in several]
+    means = {n: sum(costs[n] / top for costs, top in zip(several, tops, strict=True)) / len(several) for n in names}
+    return Costs(means, "+".join(costs.resource for costs in several), several[0].convention)
 
 
 def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Profile:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,23 +73,10 @@ def select(
         PlanMismatchError: Scores and trace do not belong together, or a pattern in ``keep`` matches nothing.
         UnsupportedError: Unknown ``scope`` or ``tie``, or a wrong ``min_channels`` or ``round_to``.
     """
-    keep = (keep,) if isinstance(keep, str) else tuple(keep)
     selection = Selection.of(
         scores, trace, scope=scope, keep=keep, tie=tie, min_channels=min_channels, round_to=round_to, seed=seed
     )
-    made_by = {
-        "criterion": scores.criterion,
-        "stage": scores.stage,
-        "batches": scores.batches,
-        "scope": selection.scope.name,
-        "tie": tie,
-        "exact": exact,
-        "keep": list(keep),
-        "min_channels": min_channels,
-        "round_to": round_to,
-        "seed": seed,
-    }
-    return selection.plan(sparsity, exact=exact, settings={**made_by, **(settings or {})})
+    return selection.plan(sparsity, exact=exact, settings={**selection.made_by, "exact": exact, **(settings or {})})
 
 
 def max_sparsity(
@@ -126,6 +113,7 @@ class Selection:
     min_channels: int
     round_to: int
     seed: int
+    made_by: Mapping[str, Any]
     fixed: tuple[Order, Needs] | None
 
     @classmethod
@@ -146,11 +134,21 @@ class Selection:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UnsupportedError(f"{name}={value!r} is not allowed. Pass a whole number from 1 on.")
         rule, chosen = TIES.get(tie), resolve(scope)
+        keep = (keep,) if isinstance(keep, str) else tuple(keep)
         coupling = couple(scores, trace, keep)
-        selection = cls(coupling, chosen, rule, min_channels, round_to, seed, None)
-        if not chosen.nested:
-            return selection
-        return cls(coupling, chosen, rule, min_channels, round_to, seed, selection.at(0.0))
+        made_by = {
+            "criterion": scores.criterion,
+            "stage": scores.stage,
+            "batches": scores.batches,
+            "scope": chosen.name,
+            "tie": tie,
+            "keep": list(keep),
+            "min_channels": min_channels,
+            "round_to": round_to,
+            "seed": seed,
+        }
+        selection = cls(coupling, chosen, rule, min_channels, round_to, seed, made_by, None)
+        return replace(selection, fixed=selection.at(0.0)) if chosen.nested else selection
 
     def at(self, sparsity: float) -> tuple[Order, Needs]:
         """The order of the channels at that sparsity, and when each class is kept."""
@@ -171,14 +169,18 @@ class Selection:
         """The largest feasible sparsity."""
         if self.fixed is not None:
             order, found = self.fixed
-            return order.largest(self._demand(found.wanted)[0])
-        steps = self.scope.steps(self.coupling)
-        return _last_step(steps, self.feasible) / max(steps, 1)
+            return order.largest(self.demand(found.wanted)[0])
+        return _last_step(self.steps, self.feasible) / max(self.steps, 1)
+
+    @property
+    def steps(self) -> int:
+        """How many different sparsities there are."""
+        return self.scope.steps(self.coupling)
 
     def feasible(self, sparsity: float) -> bool:
         """True if every layer keeps a channel, and every tensor something."""
         order, found = self.at(sparsity)
-        return bool(self._demand(found.wanted)[0] <= order.budget(sparsity))
+        return bool(self.demand(found.wanted)[0] <= order.budget(sparsity))
 
     def plan(self, sparsity: float, *, exact: bool = False, settings: Mapping[str, Any] | None = None) -> Plan:
         """The plan at that sparsity; see ``select``."""
@@ -188,21 +190,22 @@ class Selection:
             target = wish * self._movable
             if target - self._removed(found, budget) >= 1 and target > self._most_removable():
                 raise InfeasibleError(self._refusal_of_share(wish))
-            demand, where = self._demand(found.kept)
+            demand, where = self.demand(found.kept)
         else:
             order, found = self.at(wish)
             budget = order.budget(wish)
-            demand, where = self._demand(found.wanted)
+            demand, where = self.demand(found.wanted)
         if demand > budget:
             raise InfeasibleError(self._refusal(wish, where))
-        return self._build(wish, found.kept <= budget, exact, dict(settings or {}))
+        measure = "prunable" if exact else "channels"
+        return self.build(found.kept <= budget, requested=wish, measure=measure, settings=settings)
 
     @property
     def _movable(self) -> int:
         """How many channels may go."""
         return int(np.count_nonzero(self.coupling.movable))
 
-    def _demand(self, need: Floats) -> tuple[float, int]:
+    def demand(self, need: Floats) -> tuple[float, int]:
         """The budget at which every layer and tensor has a class that is needed, and which of them has it last.
 
         Layers come first, in their order, then the tensors of ``Trace.dims``.
@@ -238,7 +241,7 @@ class Selection:
             order, found = self.at(sparsity)
             return self._removed(found, order.budget(sparsity)), found, order.budget(sparsity)
 
-        steps = self.scope.steps(self.coupling)
+        steps = self.steps
         last = _last_step(steps, lambda sparsity: state(round(sparsity * steps))[0] <= target)
         below, above_it = state(last), state(min(last + 1, max(steps - 1, 0)))
         nearest = above_it if above_it[0] - target < target - below[0] else below
@@ -246,8 +249,13 @@ class Selection:
 
     def _most_removable(self) -> int:
         """How many channels can go at most while every set that stands or falls together keeps its best."""
-        _, found = self.at(1.0 - 1.0 / max(self.scope.steps(self.coupling), 1))
+        _, found = self.at(self.sparsest)
         return self._removed(found, ALWAYS)
+
+    @property
+    def sparsest(self) -> float:
+        """The sparsity that grants a single channel (or weight)."""
+        return 1.0 - 1.0 / max(self.steps, 1)
 
     def max_share(self) -> float:
         """The largest share of the prunable channels that ``plan`` with ``exact`` can remove."""
@@ -255,9 +263,9 @@ class Selection:
 
     def limit(self) -> str:
         """What would be lost with one channel more than the largest feasible sparsity removes."""
-        step = self.max_sparsity() + 1 / max(self.scope.steps(self.coupling), 1)
+        step = self.max_sparsity() + 1 / max(self.steps, 1)
         _, found = self.at(min(step, 1.0))
-        return self._lost(self._demand(found.wanted)[1])[0]
+        return self._lost(self.demand(found.wanted)[1])[0]
 
     def _lost(self, where: int) -> tuple[str, Layer]:
         """What loses all its channels, in words, and the layer that made them."""
@@ -283,7 +291,22 @@ class Selection:
             f"prunable channels here is {_rounded_down(self.max_share())}. Lower it."
         )
 
-    def _build(self, wish: float, stays: Flags, exact: bool, settings: dict[str, Any]) -> Plan:
+    def build(
+        self,
+        stays: Flags,
+        *,
+        requested: float | None = None,
+        measure: str = "channels",
+        settings: Mapping[str, Any] | None = None,
+    ) -> Plan:
+        """The plan that keeps these classes of channels.
+
+        Args:
+            stays: One flag per class.
+            requested: The sparsity that was asked for; None: what it comes to.
+            measure: What the sparsity is a share of, see ``Sparsity``.
+            settings: What to remember in the plan.
+        """
         coupling, trace = self.coupling, self.coupling.trace
         kept = {}
         for layer, flags in zip(trace.layers, coupling.split(stays[coupling.classes]), strict=True):
@@ -298,12 +321,13 @@ class Selection:
             if key not in shared:
                 shared[key] = Cut(len(flags), tuple(np.flatnonzero(flags).tolist()))
             cuts.setdefault(name, {})[dim] = shared[key]
+        removed = int(np.count_nonzero(~stays[coupling.classes]))
         sparsity = Sparsity(
-            requested=wish,
-            removed=int(np.count_nonzero(~stays[coupling.classes])),
+            requested=removed / max(trace.channels, 1) if requested is None else requested,
+            removed=removed,
             channels=trace.channels,
             prunable=int(np.count_nonzero(coupling.movable)),
-            measure="prunable" if exact else "channels",
+            measure=measure,
         )
         outputs = {
             layer.name: (layer.weight, layer.out_dim)
@@ -315,7 +339,7 @@ class Selection:
         reasons = [(layer.name, self._why(layer, flags)) for layer, flags in zip(trace.layers, homes, strict=True)]
         notes = tuple(f"{name}: {why}" for name, why in reasons if why)
         logger.info("kept %d of %d channels", trace.channels - sparsity.removed, trace.channels)
-        return Plan(kept, channels, cuts, sparsity, settings, notes, outputs)
+        return Plan(kept, channels, cuts, sparsity, dict(settings or {}), notes, outputs)
 
     def _why(self, layer: Layer, fixed: npt.NDArray[np.generic]) -> str:
         """Why channels of that layer are kept whatever their scores; empty if none are."""

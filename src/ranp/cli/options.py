@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-_NETWORK, _DATA, _HOW, _RUN = "Network", "What to score on", "How to prune", "Run"
+_NETWORK, _DATA, _HOW, _STEP, _RUN = "Network", "What to score on", "How to prune", "One training step", "Run"
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A registered network, or package.module:function that returns one.")
@@ -99,6 +99,22 @@ Exact = Annotated[
 ]
 Mode = Annotated[
     str, typer.Option(help="train (the paper) or eval: how scoring runs the network.", rich_help_panel=_HOW)
+]
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", min=1, help="Samples in a step; default: those of the input.", rich_help_panel=_STEP),
+]
+Optimiser = Annotated[
+    str,
+    typer.Option("--optimizer", help="adam, adamw, sgd, momentum, rmsprop or none.", rich_help_panel=_STEP),
+]
+Precision = Annotated[
+    str,
+    typer.Option(help="float32, float64, bfloat16, float16, amp-bfloat16, amp-float16.", rich_help_panel=_STEP),
+]
+Checkpointing = Annotated[
+    bool,
+    typer.Option("--checkpointing", help="Activation checkpointing: less memory, more time.", rich_help_panel=_STEP),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Of everything random.", rich_help_panel=_RUN)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=_RUN)]

@@ -10,7 +10,9 @@ import typer
 from ranp.cli.console import progress_bar, show_json
 from ranp.cli.options import (
     AllowMissing,
+    Batch,
     Batches,
+    Checkpointing,
     CriterionName,
     DataFolder,
     Device,
@@ -24,6 +26,8 @@ from ranp.cli.options import (
     MethodName,
     Mode,
     Model,
+    Optimiser,
+    Precision,
     Scale,
     Seed,
     Size,
@@ -41,19 +45,31 @@ def prune(
         float | None, typer.Option(help="Fraction of channels to remove (of weights, for snip).", rich_help_panel=_HOW)
     ] = None,
     budget: Annotated[
-        list[str] | None, typer.Option(help="Such as flops=5% (not in this version).", rich_help_panel=_HOW)
+        list[str] | None,
+        typer.Option(
+            help="What it may need: flops=5%, macs=7.5G, params=1M, memory=25%, train-memory=8GiB, step-time=4x, "
+            "latency=30ms; repeat it.",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     method: MethodName = "ranp-f",
     strength: Strength = None,
     criterion: CriterionName = None,
     resource: Annotated[
-        str | None, typer.Option(help="flops, memory or params; default the method's own.", rich_help_panel=_HOW)
+        str | None,
+        typer.Option(
+            help="flops, memory, params, train-memory, time, code, or several: flops+time; default the method's own.",
+            rich_help_panel=_HOW,
+        ),
     ] = None,
     tie: Tie = "max",
     exact: Exact = False,
     keep: Keep = None,
     min_channels: Annotated[int, typer.Option(min=1, help="Least width of a layer.", rich_help_panel=_HOW)] = 1,
-    round_to: Annotated[int, typer.Option(min=1, help="Round widths up to a multiple.", rich_help_panel=_HOW)] = 1,
+    round_to: Annotated[
+        str,
+        typer.Option(help="Round widths up to a multiple; auto: by the times of this machine.", rich_help_panel=_HOW),
+    ] = "1",
     mode: Mode = "train",
     init: Annotated[
         str,
@@ -71,6 +87,10 @@ def prune(
     max_batches: MaxBatches = None,
     inputs: Inputs = None,
     example: Example = None,
+    batch: Batch = None,
+    optimizer: Optimiser = "adam",
+    precision: Precision = "float32",
+    checkpointing: Checkpointing = False,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[
@@ -80,7 +100,10 @@ def prune(
         bool, typer.Option("--force", help="Write into a folder with files.", rich_help_panel=_RUN)
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report, but write nothing.", rich_help_panel=_RUN)
+        bool,
+        typer.Option(
+            "--dry-run", help="Report, with the predicted training memory, but write nothing.", rich_help_panel=_RUN
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -89,32 +112,37 @@ def prune(
     Writes plan.json, report.json, model.safetensors and recipe.json into DIR. Under torchrun every process scores its
     share of a task's samples; all come to the same plan, and one of them writes it.
     """
+    from dataclasses import asdict
+
     import torch
 
     from ranp import __version__
     from ranp import prune as prune_network
+    from ranp.budgets import parse_all, told
     from ranp.cli.preparation import code_or_name, prepare
     from ranp.cli.sources import Choice, make, plain
     from ranp.errors import UnsupportedError, unknown_name
     from ranp.folder import check_folder, shapes_of, write_run
     from ranp.initialisation import INITIALISATIONS
     from ranp.paper.training.team import joined
+    from ranp.rehearsal import TrainingStep
     from ranp.storage import plan_text
 
-    if budget:
-        raise UnsupportedError(f"--budget {budget[0]!r} is not available in this version. Pass --sparsity instead.")
-    if sparsity is None or not 0 <= sparsity < 1:
+    if budget and sparsity is not None:
+        raise UnsupportedError(f"--sparsity {sparsity:g} and --budget {budget[0]} are both given. Pass one of them.")
+    if not budget and (sparsity is None or not 0 <= sparsity < 1):
         got = "nothing says how much to remove" if sparsity is None else f"--sparsity {sparsity:g} is no such fraction"
-        raise UnsupportedError(f"{got}. Pass --sparsity, a fraction from 0 up to below 1.")
+        raise UnsupportedError(f"{got}. Pass --sparsity, a fraction from 0 up to below 1, or --budget, as in flops=5%.")
+    budgets = parse_all(budget) if budget else None
+    step = TrainingStep(batch, optimizer, precision, checkpointing)
+    multiple = _multiple(round_to)
     if out is None and not dry_run:
         raise UnsupportedError("nothing says where the results go. Pass --out DIR, or --dry-run.")
     if out is not None and not dry_run:
         check_folder(out, force=force)
     if ":" not in init and init not in (*INITIALISATIONS, "copy"):
         raise UnsupportedError(unknown_name("initialisation", init, (*INITIALISATIONS, "copy")))
-    resources = ("flops", "memory", "params")
-    if resource is not None and ":" not in resource and resource not in resources:
-        raise UnsupportedError(unknown_name("resource", resource, resources))
+    costs = _resources(resource)
     with joined(device) as team:
         setup = prepare(
             model,
@@ -136,9 +164,10 @@ def prune(
                 setup.data.batches,
                 setup.data.loss,
                 sparsity=sparsity,
+                budget=budgets,
                 method=setup.method,
                 example=setup.example,
-                resource=None if resource is None else code_or_name(resource, "--resource"),
+                resource=costs,
                 strength=setup.strength,
                 criterion=setup.criterion,
                 mode=mode,
@@ -146,10 +175,12 @@ def prune(
                 tie=tie,
                 exact=exact,
                 min_channels=min_channels,
-                round_to=round_to,
+                round_to=multiple,
                 init=code_or_name(init, "--init"),
                 max_batches=max_batches,
                 seed=seed,
+                step=step,
+                checkpointing=checkpointing,
                 progress=progress,
             )
         team.agree("plan", plan_text(pruned.plan))
@@ -162,6 +193,7 @@ def prune(
             "example": example,
             "data": setup.data.used,
             "sparsity": sparsity,
+            "budget": list(budget or ()),
             "method": setup.method.name,
             "criterion": setup.criterion.name,
             "resource": resource,
@@ -171,7 +203,8 @@ def prune(
             "exact": exact,
             "keep": list(keep or ()),
             "min_channels": min_channels,
-            "round_to": round_to,
+            "round_to": multiple,
+            "step": asdict(step),
             "init": init,
             "max_batches": max_batches,
             "seed": seed,
@@ -179,9 +212,57 @@ def prune(
             "versions": {"ranp": __version__, "torch": str(torch.__version__)},
         }
         written = [] if dry_run or out is None else write_run(out, pruned, recipe)
+        predicted = _training_memory(pruned) if dry_run else None
         if as_json:
-            show_json({**pruned.report.to_dict(), "files": [str(path) for path in written]})
+            more = {} if predicted is None else {"train_memory": dict(zip(("before", "after"), predicted, strict=True))}
+            show_json({**pruned.report.to_dict(), **more, "files": [str(path) for path in written]})
             return
         typer.echo(str(pruned.report))
+        if predicted is not None:
+            before, after = (told("train-memory", figure) for figure in predicted)
+            typer.echo(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
         if written:
             typer.echo(f"\nwrote {', '.join(map(str, written))}")
+
+
+def _multiple(text: str) -> int | str:
+    """``--round-to`` as ``ranp.prune`` takes it."""
+    from ranp.errors import UnsupportedError
+
+    if text == "auto":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise UnsupportedError(f"--round-to {text!r} is not allowed. Pass a whole number from 1 on, or auto.")
+    return int(text)
+
+
+def _resources(text: str | None) -> Any:
+    """``--resource`` as ``ranp.prune`` takes it: one, or a list of several."""
+    from ranp.cli.preparation import code_or_name
+    from ranp.errors import UnsupportedError, unknown_name
+
+    if text is None:
+        return None
+    names = ("flops", "memory", "params", "train-memory", "time")
+    found = []
+    for part in text.split("+"):
+        if ":" not in part and part not in names:
+            raise UnsupportedError(unknown_name("resource", part, names))
+        found.append(code_or_name(part, "--resource"))
+    return found[0] if len(found) == 1 else found
+
+
+def _training_memory(pruned: Any) -> tuple[int, int] | None:
+    """What a training step needs before and after; None where the network does not run without data."""
+    from ranp.errors import UnsupportedError
+
+    try:
+        before, after = pruned.training_memory()
+    except UnsupportedError:
+        return None
+    return before.peak, after.peak
+
+
+def _described(step: Any) -> str:
+    parts = [f"batch {step.batch}" if step.batch else "batch of the input", step.optimiser, step.precision]
+    return ", ".join([*parts, *(["checkpointing"] if step.checkpointing else [])])

@@ -59,7 +59,7 @@ def search(
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import Choice, make
     from ranp.obstacles import told, what_stays
-    from ranp.pruning import first_inputs
+    from ranp.pruning import first_batch
     from ranp.selection import Selection
 
     setup = prepare(
@@ -73,7 +73,8 @@ def search(
         inputs=inputs or (),
         example=example,
     )
-    given, pairs = first_inputs(setup.example, setup.data.batches)
+    first, pairs = first_batch(setup.data.batches, needed=setup.example is None)
+    given = first[0] if setup.example is None else setup.example
     network = make(setup.network, device)
     found = trace(network, given)
     with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:

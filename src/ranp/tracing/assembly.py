@@ -57,6 +57,7 @@ def assemble(
         dims=dims,
         pieces=classes.pieces,
         calls=tuple(tracer.calls),
+        spans=tuple({dim: classes.ids[v] for dim, v in found.items()} for found in tracer.call_labels),
         ops=_ops(tracer),
         pins=reasons.summary(layers),
         unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),

@@ -23,6 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.hooks import RemovableHandle
 
+from ranp.tracing.labels import Vector
+from ranp.tracing.operation import labels_of
 from ranp.tracing.trace import LeafCall, OpCall
 
 LAYER_KIND = re.compile(r"Conv(Transpose)?[123]d|Linear")
@@ -138,12 +140,14 @@ class LeafRecorder(_Hooks):
 
     Attributes:
         calls: What has been seen so far.
+        labels: What the first result of each call carried: labels by dimension, where the run is one with labels.
         kinds: Kind of every leaf, called or not.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.calls: list[LeafCall] = []
+        self.labels: list[dict[int, Vector]] = []
         self._leaves = leaf_modules(model)
         self.kinds: dict[str, str] = {name: kind_of(module) for name, module in self._leaves.items()}
 
@@ -153,7 +157,7 @@ class LeafRecorder(_Hooks):
                 continue
             # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
             with torch.no_grad():
-                weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+                weight, bias = _weight(module), getattr(module, "bias", None)
             shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
             hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
             self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
@@ -164,8 +168,18 @@ class LeafRecorder(_Hooks):
             window = _window(module, came, left) if POOL_KIND.fullmatch(kind) else ()
             groups = _groups(kind, weight, came, left)
             self.calls.append(LeafCall(name, kind, weight, bias, window, came, left, groups))
+            first = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None)
+            self.labels.append({dim: vector.copy() for dim, vector in labels_of(first).items()})
 
         return record
+
+
+def _weight(module: nn.Module) -> Any:
+    """The weight of a module, or what a hook computes it from: until the hook runs, the attribute may be an old one."""
+    for name in ("weight_v", "weight_orig"):
+        if isinstance(module._parameters.get(name), Tensor):
+            return module._parameters[name]
+    return getattr(module, "weight", None)
 
 
 def _first_shape(tree: Any, default: tuple[int, ...]) -> tuple[int, ...]:

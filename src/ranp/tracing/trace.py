@@ -113,6 +113,7 @@ class Trace:
         pieces: Each entry is a tuple of arrays of classes; every array must keep the same number of classes
             (grouped convolution, GroupNorm, chunk). A class is in at most one array of at most one entry.
         calls: Calls of leaf modules, in order.
+        spans: For each of ``calls``, the class of every index of the dimensions of its result that hold channels.
         ops: Operators with true FLOPs, in order.
         pins: Why channels must stay.
         unknown: Operators the tracer has no rule for, as ``"operator in module"``.
@@ -123,6 +124,7 @@ class Trace:
     dims: Mapping[tuple[str, int], ClassIds]
     pieces: tuple[tuple[ClassIds, ...], ...] = ()
     calls: tuple[LeafCall, ...] = ()
+    spans: tuple[Mapping[int, ClassIds], ...] = ()
     ops: tuple[OpCall, ...] = ()
     pins: tuple[Pin, ...] = ()
     unknown: tuple[str, ...] = ()

@@ -105,6 +105,7 @@ class Tracer:
         self.attributes: dict[tuple[str, int], Vector] = {}
         self.runs: dict[bool, Run] = {}
         self.calls: list[LeafCall] = []
+        self.call_labels: list[dict[int, Vector]] = []
         self.ops: dict[int, OpCall] = {}
         self.settled = False
         self.lessons = Lessons()
@@ -283,7 +284,7 @@ class Tracer:
             warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
             if full and not train and not again:
                 recorder = stack.enter_context(LeafRecorder(copy))
-                self.calls = recorder.calls
+                self.calls, self.call_labels = recorder.calls, recorder.labels
                 options["after"] = self._count
             return run_labelled(copy, inputs, space, ledger, births, self.layers, train=train, named=full, **options)
 

@@ -1,0 +1,56 @@
+"""Seconds of one training step, or of one inference, of any network, from tables measured on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
+from ranp.rehearsal.running import Loss
+from ranp.speed.table import Progress, Table
+
+_PLAIN = TrainingStep()
+
+
+def step_time(
+    model: nn.Module,
+    example: Any,
+    *,
+    step: TrainingStep = _PLAIN,
+    loss: Loss | None = None,
+    target: Any = None,
+    table: Table | None = None,
+    progress: Progress | None = None,
+) -> float:
+    """Seconds of one training step: forward pass, loss, backward pass and optimiser.
+
+    The network is not run. Operators that this machine has not been timed on yet are measured one by one, over a range
+    of widths (minutes for a large network), and remembered; after that any slimmer version of it takes no time to
+    predict.
+
+    Args:
+        model: The network, real or on the meta device.
+        example: The inputs of one call; may be on the meta device.
+        step: Batch, optimiser and precision.
+        loss: Of output and target; default as in ``ranp.rehearsal.rehearse``.
+        target: What the loss compares with.
+        table: Times of operators, default those of this machine.
+        progress: Called with the number of measurements done and of all, while operators are measured.
+
+    Raises:
+        UnsupportedError: The network cannot be rehearsed.
+        StorageError: The file of the table is damaged or cannot be written.
+    """
+    return _seconds(rehearse(model, example, step=step, loss=loss, target=target), table, progress)
+
+
+def latency(model: nn.Module, example: Any, *, table: Table | None = None, progress: Progress | None = None) -> float:
+    """Seconds of one inference, in eval mode and without gradients. Otherwise as ``step_time``."""
+    return _seconds(rehearse(model, example, step=None), table, progress)
+
+
+def _seconds(rehearsal: Rehearsal, table: Table | None, progress: Progress | None) -> float:
+    table = Table.open(device=rehearsal.device) if table is None else table
+    table.cover(rehearsal, progress=progress)
+    return table.seconds(rehearsal)
