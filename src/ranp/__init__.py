@@ -7,7 +7,8 @@
     plan = ranp.select(scores, trace, sparsity=0.78)                 5  which channels stay
     slim = ranp.slim(model, plan)                                    6  a slim, dense, ordinary nn.Module
 
-``ranp.prune(model, batches, loss, sparsity=0.78)`` does all six, checks the result and reports.
+``ranp.prune(model, batches, loss, sparsity=0.78)`` does all six, checks the result and reports; with
+``budget="train-memory=8GiB"`` it finds the sparsity itself.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ranp.checkpointing import checkpointed
     from ranp.criteria import Criterion
+    from ranp.footprint import training_memory
     from ranp.importance import score
     from ranp.methods import Method
     from ranp.plan import Plan
     from ranp.profiles import Profile
     from ranp.pruning import Pruned, prune
+    from ranp.rehearsal import TrainingStep
     from ranp.report import Report
     from ranp.resources import Costs, measure, profile
     from ranp.scores import Scores
     from ranp.selection import max_sparsity, select
     from ranp.slimming import slim
+    from ranp.speed import latency, step_time
     from ranp.storage import load, save
     from ranp.tracing import Trace, trace
     from ranp.verification import Verification, verify
@@ -44,8 +49,11 @@ __all__ = [
     "Report",
     "Scores",
     "Trace",
+    "TrainingStep",
     "Verification",
     "balance",
+    "checkpointed",
+    "latency",
     "load",
     "max_sparsity",
     "measure",
@@ -56,22 +64,28 @@ __all__ = [
     "score",
     "select",
     "slim",
+    "step_time",
     "trace",
+    "training_memory",
     "verify",
 ]
 
 _HOMES = {
+    "checkpointing": "checkpointed",
     "criteria": "Criterion",
+    "footprint": "training_memory",
     "importance": "score",
     "methods": "Method",
     "plan": "Plan",
     "profiles": "Profile",
     "pruning": "Pruned prune",
+    "rehearsal": "TrainingStep",
     "report": "Report",
     "resources": "Costs measure profile",
     "scores": "Scores",
     "selection": "max_sparsity select",
     "slimming": "slim",
+    "speed": "latency step_time",
     "storage": "load save",
     "tracing": "Trace trace",
     "verification": "Verification verify",

@@ -142,9 +142,40 @@ def test_prune_options_reach_the_library(tmp_path: Path, capsys: pytest.CaptureF
     assert sorted(Path(name).name for name in value["files"]) == sorted(path.name for path in out.iterdir())
 
 
-def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "channels removed" in told(capsys, *prune_small(tmp_path / "run", "--dry-run"))
+def test_a_dry_run_tells_the_predicted_costs_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = told(capsys, *prune_small(tmp_path / "run", "--dry-run"))
+    assert "channels removed" in text
+    assert "predicted peak of a training step: " in text
+    value = json.loads(told(capsys, *prune_small(tmp_path / "run", "--dry-run", "--json", "--optimizer", "sgd")))
+    assert 0 < value["train_memory"]["after"] < value["train_memory"]["before"]
     assert not list(tmp_path.iterdir())
+
+
+def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import networks_to_name as code
+
+    out = tmp_path / "run"
+    source = f"prune {CODE}:small --batches {CODE}:batches --loss {CODE}:loss --out {out}".split()
+    options = "--budget flops=60% --budget train-memory=90% --batch 3 --optimizer sgd --resource flops+train-memory"
+    text = told(capsys, *source, *options.split(), "--checkpointing")
+    step = ranp.TrainingStep(batch=3, optimiser="sgd", checkpointing=True)
+    mine = ranp.prune(
+        code.small(),
+        code.batches(),
+        code.loss,
+        budget="flops=60%, train-memory=90%",
+        step=step,
+        resource=["flops", "train-memory"],
+        checkpointing=True,
+    )
+    plan = ranp.Plan.load(out / "plan.json")
+    assert plan.kept == mine.plan.kept
+    assert plan.settings == mine.plan.settings
+    assert all(line in text for line in mine.report.budget_lines())
+    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=1)
+    assert (recipe["sparsity"], recipe["budget"]) == (None, ["flops=60%", "train-memory=90%"])
 
 
 def test_a_folder_with_files_is_not_overwritten_unless_forced(

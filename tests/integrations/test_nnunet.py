@@ -331,7 +331,30 @@ def test_another_sparsity_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
     other = Other(deepcopy(PLANS), "3d_fullres", 0, tmp_path)
     other.output_folder_base = str(tmp_path / "NewTrainerRANP__nnUNetPlans__3d_fullres")
-    with pytest.raises(PlanMismatchError, match=r"plan for sparsity 0.4, this trainer asks for 0.2.*another name"):
+    with pytest.raises(
+        PlanMismatchError, match=r"plan for sparsity 0.4, this trainer asks for sparsity 0.2.*another name"
+    ):
+        other.initialize()
+
+
+def test_a_budget_of_training_memory_is_that_of_a_step_of_nnunet(tmp_path: Path) -> None:
+    class Within(NewTrainerRANP):
+        prune_options = {"budget": "train-memory=70%", "max_batches": 1}  # noqa: RUF012
+
+    trainer = Within(deepcopy(PLANS), "3d_fullres", 0, tmp_path)
+    trainer.initialize()
+    plan = ranp.Plan.load(Path(trainer.output_folder_base) / "ranp_plan.json")
+    (entry,) = plan.settings["budget"]
+    assert entry["after"] <= entry["limit"] == pytest.approx(0.7 * entry["before"])
+    assert plan.settings["step"]["batch"] == trainer.configuration_manager.batch_size
+    assert plan.settings["step"]["optimiser"] == "momentum"
+
+    class Other(NewTrainerRANP):
+        prune_options = {"budget": "train-memory=50%"}  # noqa: RUF012
+
+    other = Other(deepcopy(PLANS), "3d_fullres", 0, tmp_path)
+    other.output_folder_base = trainer.output_folder_base
+    with pytest.raises(PlanMismatchError, match=r"plan for train-memory=70%, this trainer asks for train-memory=50%"):
         other.initialize()
 
 

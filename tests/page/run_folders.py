@@ -26,7 +26,9 @@ def network() -> torch.nn.Module:
 
 
 @lru_cache
-def pruned(method: str = "ranp-f", sparsity: float = 0.15, seed: int = 0) -> ranp.Pruned:
+def pruned(
+    method: str = "ranp-f", sparsity: float | None = 0.15, seed: int = 0, budget: str | None = None
+) -> ranp.Pruned:
     """The network, pruned on two random batches; nobody changes it."""
     generator = torch.Generator().manual_seed(0)
     batches = [
@@ -34,7 +36,7 @@ def pruned(method: str = "ranp-f", sparsity: float = 0.15, seed: int = 0) -> ran
         for _ in range(2)
     ]
     loss = torch.nn.functional.cross_entropy
-    return ranp.prune(network(), batches, loss, sparsity=sparsity, method=method, seed=seed)
+    return ranp.prune(network(), batches, loss, sparsity=sparsity, budget=budget, method=method, seed=seed)
 
 
 def recipe(**more: Any) -> dict[str, Any]:
@@ -46,6 +48,13 @@ def write_pruned(folder: Path, method: str = "ranp-f", sparsity: float = 0.15, *
     """A run folder of a network that was pruned and not trained."""
     made = pruned(method, sparsity)
     write_run(folder, made, recipe(**more))
+    return made
+
+
+def write_within(folder: Path, budget: str) -> ranp.Pruned:
+    """A run folder of a network that was pruned to a budget."""
+    made = pruned("ranp-f", None, 0, budget)
+    write_run(folder, made, recipe())
     return made
 
 

@@ -22,7 +22,7 @@ from ranp.study import Study
 
 sys.path.insert(0, str(Path(__file__).parent))
 from reading import Read, read
-from run_folders import write_full, write_journal, write_pruned, write_table
+from run_folders import write_full, write_journal, write_pruned, write_table, write_within
 
 LESS = "\N{MINUS SIGN}"
 
@@ -307,3 +307,11 @@ def test_networks_are_made_again_as_they_were() -> None:
     assert network.build()(network.example.new_zeros(network.example.shape, device="cpu")).shape[0] == 2
     pair = network_of({"model": "psm-sceneflow"}).example
     assert len(pair) == 2
+
+
+def test_a_budget_is_shown_with_what_is_used_of_it(tmp_path: Path) -> None:
+    made = write_within(tmp_path / "within", "flops=40%")
+    told = read(build.build([tmp_path]))
+    line = next(line for line in str(made.report).splitlines() if line.startswith("budget "))
+    assert line.removeprefix("budget ") in told.text
+    assert isinstance(study_of(gather([tmp_path]).runs[0]), Study)

@@ -77,17 +77,20 @@ class StepMeter:
         self._stage.mistrusted()
 
 
+Metering = CountingMeter | StepMeter
+
+
 def meters_for(
     resources: Iterable[str],
     scene: Scene,
     selection: Selection,
     *,
     progress: Callable[[int, int], object] | None = None,
-) -> list[CountingMeter | StepMeter]:
+) -> list[Metering]:
     """Meters for these resources, cheap ones first; what times are missing for them is measured now."""
     wanted = set(resources)
     counted = [name for name in COUNTED if name in wanted]
-    meters: list[CountingMeter | StepMeter] = [CountingMeter(scene, selection, counted)] if counted else []
+    meters: list[Metering] = [CountingMeter(scene, selection, counted)] if counted else []
     if wanted & {"train-memory", "step-time"}:
         stage = Stage(scene, selection)
         if "train-memory" in wanted:

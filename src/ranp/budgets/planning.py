@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ranp.budgets.metering import CountingMeter, StepMeter, meters_for
+from ranp.budgets.metering import Metering, meters_for
 from ranp.budgets.parsing import Budget
 from ranp.budgets.solving import Limit, Solution, limits_of, solve
 from ranp.budgets.staging import Scene
@@ -71,7 +71,7 @@ def plan_within(
 
 
 def _widest(
-    selections: Sequence[Selection], meters: Sequence[CountingMeter | StepMeter], limits: Sequence[Limit]
+    selections: Sequence[Selection], meters: Sequence[Metering], limits: Sequence[Limit]
 ) -> tuple[Selection, Solution]:
     """The solution that leaves the most FLOPs, and the selection that it is of."""
     if len(selections) == 1:
@@ -88,7 +88,7 @@ def _widest(
     return max(found, key=lambda pair: prices.at(pair[1].stays).flops)
 
 
-def _checked(selection: Selection, meters: Sequence[CountingMeter | StepMeter], limits: Sequence[Limit]) -> Solution:
+def _checked(selection: Selection, meters: Sequence[Metering], limits: Sequence[Limit]) -> Solution:
     """The solution with its costs taken from a copy that is really cut, and really within the limits."""
     aims = list(limits)
     for _ in range(_ROUNDS):
@@ -107,9 +107,7 @@ def _checked(selection: Selection, meters: Sequence[CountingMeter | StepMeter], 
     return replace(solution, after=_real(meters, limits, solution))
 
 
-def _real(
-    meters: Sequence[CountingMeter | StepMeter], limits: Sequence[Limit], solution: Solution
-) -> tuple[float, ...]:
+def _real(meters: Sequence[Metering], limits: Sequence[Limit], solution: Solution) -> tuple[float, ...]:
     stays = np.asarray(solution.stays)
     found = {n: float(f) for meter in meters for n, f in zip(meter.resources, meter.checked(stays), strict=True)}
     return tuple(found[limit.budget.resource] for limit in limits)

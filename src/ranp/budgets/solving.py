@@ -195,8 +195,8 @@ def _refusal(limits: Sequence[Limit], least: dict[str, float]) -> str:
     ]
     return (
         f"the budget cannot be met: {'; '.join(parts)}, with the least width of all channels that stand or fall "
-        f"together, and all that must stay. The smallest possible is {' and '.join(possible)}. Ask for that or more, or release "
-        "what keep=, min_channels= or round_to= hold."
+        f"together, and all that must stay. The smallest possible is {' and '.join(possible)}. Ask for that or more, "
+        "or release what keep=, min_channels= or round_to= hold."
     )
 
 

@@ -21,9 +21,11 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from ranp.budgets import parse_all
 from ranp.errors import PlanMismatchError
 from ranp.plan import Plan
 from ranp.pruning import prune
+from ranp.rehearsal import TrainingStep
 from ranp.slimming import slim
 from ranp.storage import plan_from_text, plan_text
 
@@ -95,10 +97,10 @@ class PrunedTraining:
             known = json.loads((folder / "plans.json").read_text(encoding="utf-8"))["configurations"].get(name, {})
             entry = known.get("architecture", {}).get("arch_kwargs", {}).get(KEY)
             plan = None if entry is None else plan_from_text(folder / "plans.json", json.dumps(entry))
-        asked = self.prune_options.get("sparsity")
-        if plan is not None and asked is not None and plan.sparsity.requested != asked:
+        asked = _asked(self.prune_options)
+        if plan is not None and asked and (held := _held(plan)) != asked:
             raise PlanMismatchError(
-                f"{str(folder)!r} holds a plan for sparsity {plan.sparsity.requested}, this trainer asks for {asked}. "
+                f"{str(folder)!r} holds a plan for {held}, this trainer asks for {asked}. "
                 f"Give the trainer another name, or delete {KEY}.json and plans.json there to start over."
             )
         return plan
@@ -108,7 +110,7 @@ class PrunedTraining:
         super().initialize()  # type: ignore[misc]
         loaders = self.get_dataloaders()
         try:
-            options = {"max_batches": 20, **self.prune_options}
+            options = {"max_batches": 20, "step": self._step(), **self.prune_options}
             pruned = prune(self.network, _patches(loaders[0], self.device), self.loss, **options)
         finally:
             for loader in loaders:  # the training starts its own
@@ -125,11 +127,29 @@ class PrunedTraining:
         self.was_initialized, self.oversample_foreground_percent = False, percent
         return plan
 
+    def _step(self: Any) -> TrainingStep:
+        """A training step of nnU-Net: its batch, SGD with momentum, and autocast where there is a GPU."""
+        precision = "amp-float16" if self.device.type == "cuda" else "float32"
+        return TrainingStep(batch=self.configuration_manager.batch_size, optimiser="momentum", precision=precision)
+
     def _put_plan(self: Any, plan: Plan) -> None:
         """Into what the builder is given now, and into what ``plans.json`` and the checkpoints will say."""
         architecture = self.configuration_manager.configuration["architecture"]
         architecture["arch_kwargs"][KEY] = json.loads(plan_text(plan))
         self.plans_manager.plans["configurations"][self.configuration_name]["architecture"] = deepcopy(architecture)
+
+
+def _asked(options: Mapping[str, Any]) -> str:
+    """How much to remove, in words; empty if nothing says it."""
+    if options.get("budget") is not None:
+        return ", ".join(budget.text for budget in parse_all(options["budget"]))
+    return "" if options.get("sparsity") is None else f"sparsity {options['sparsity']}"
+
+
+def _held(plan: Plan) -> str:
+    """How much the plan was asked to remove, in the same words."""
+    budgets = plan.settings.get("budget", ())
+    return ", ".join(entry["budget"] for entry in budgets) if budgets else f"sparsity {plan.sparsity.requested}"
 
 
 def _patches(loader: Any, device: torch.device) -> Iterator[tuple[torch.Tensor, Any]]:

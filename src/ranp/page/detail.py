@@ -52,6 +52,7 @@ def detail(run: RunFolder, key: str, study: Study | Absent, *, heading: str, int
         "" if introduced else f'<p class="lede">{text(lede(run))}</p>',
         "<h3>What it buys</h3>",
         _cards(report),
+        _budgets(report),
         _verdict(report),
         "<h3>Widths, layer by layer</h3>",
         _widths(report),
@@ -62,7 +63,7 @@ def detail(run: RunFolder, key: str, study: Study | Absent, *, heading: str, int
     else:
         made = _why(study, key)
         parts += [f"<p>{text(_reasoning(study))}</p>", _stages(study, key), drawing(made)]
-        body, moved, data[key] = whatif(study, key, report.sparsity.requested)
+        body, moved, data[key] = whatif(study, key, _place(study, report))
         parts += ["<h3>Other sparsities</h3>", body]
         drawn += [made, *moved]
     parts += ["<h3>What stands or falls together</h3>", _groups(study), "<h3>What had to stay</h3>", _stays(report)]
@@ -93,6 +94,20 @@ def _cards(report: Report) -> str:
         f"paper's convention. As torch counts FLOPs: {flops(true.before)} before, {flops(true.after)} after "
         f"({less(true.before, true.after)}).</p>"
     )
+
+
+def _budgets(report: Report) -> str:
+    """What each budget allowed, and how much of it is used."""
+    lines = "".join(f"<li>{text(sentence(line))}</li>" for line in report.budget_lines())
+    return f'<ul class="budgets" aria-label="Budgets">{lines}</ul>' if lines else ""
+
+
+def _place(study: Study, report: Report) -> float:
+    """The sparsity at which the slider starts: the one asked for, or the one that comes nearest to the budget's."""
+    if "budget" not in report.settings:
+        return report.sparsity.requested
+    steps = [step for step in study.sweeps[0].steps if step.feasible]
+    return min(steps, key=lambda step: abs(step.removed - report.sparsity.of_channels)).sparsity
 
 
 def _verdict(report: Report) -> str:

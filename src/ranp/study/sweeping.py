@@ -57,7 +57,7 @@ def study(
     """Sweeps methods over sparsities: widths and exact costs of the slim network at each.
 
     The options of a plan (kept layers, tie rule, exact share, least width, rounding, seed, strength, resource) hold for
-    the sweeps too, and the sparsity it was made at is one of their steps.
+    the sweeps too, and the sparsity it was made at, if it was made at one, is one of their steps.
 
     Args:
         model: The full network; may be on the meta device. It is not changed.
@@ -129,7 +129,7 @@ class _Options:
         return cls(
             strength=float(lambda_),
             exact=bool(told.get("exact", False)),
-            sparsity=None if plan is None else plan.sparsity.requested,
+            sparsity=None if plan is None or "budget" in told else plan.sparsity.requested,
             method=told.get("method"),
             resource=told["resource"] if told.get("resource") in ("flops", "memory", "params") else None,
             select={name: told[name] for name in ("keep", "tie", "min_channels", "round_to", "seed") if name in told},
