@@ -20,9 +20,8 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.dropout import _DropoutNd
 
 import ranp
-from ranp.coupling import Flags, Layout
 from ranp.plan import Plan
-from ranp.pricing import Prices
+from ranp.pricing import Prices, flags_of
 from ranp.scores import Scores
 from ranp.tracing.trace import Trace
 
@@ -257,18 +256,8 @@ def random_plan(trace: Trace, rng: np.random.Generator, sparsity: float, scope: 
     return ranp.select(scores, trace, sparsity=min(sparsity, largest), scope=scope)
 
 
-def flags_of(trace: Trace, plan: Plan) -> Flags:
-    """One flag per class: the classes of the kept channels, what must stay, and what no layer makes."""
-    layout = Layout.of(trace)
-    stays = np.ones(len(layout.block), dtype=bool)
-    stays[layout.classes] = False
-    for begin, layer in zip(layout.starts, trace.layers, strict=False):
-        stays[layout.classes[begin + np.asarray(plan.kept[layer.name], dtype=np.int64)]] = True
-    stays[0] = True
-    return stays
-
-
 def assert_priced(model: nn.Module, inputs: object, trace: Trace, plan: Plan) -> None:
+    """What the trace says that a slim network will cost is what it costs."""
     slim = ranp.slim(model, plan)
     true = ranp.profile(slim, inputs, convention="paper")
     bill = Prices(trace).at(flags_of(trace, plan))

@@ -14,8 +14,9 @@ import numpy as np
 
 from ranp.counting import fan_in, is_softmax, rates
 from ranp.coupling import Flags, Ints, Layout
+from ranp.plan import Plan
 from ranp.tracing.recording import LAYER_KIND
-from ranp.tracing.trace import Layer, LeafCall, Trace
+from ranp.tracing.trace import PINNED, Layer, LeafCall, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class Prices:
         arrays = (np.asarray(values, dtype=np.int64) for values in (shared, by_fan, flat, weighs))
         self._shared, self._by_fan, self._flat, self._weighs = arrays
 
+    @property
+    def everything(self) -> Flags:
+        """The choice that keeps every class."""
+        return np.ones(self.classes, dtype=bool)
+
     def at(self, stays: Flags) -> Bill:
         """What the network costs with only these classes.
 
@@ -100,6 +106,17 @@ class Prices:
             flops=int((self._priced.of(counts) * each).sum()) + self._extra,
             memory=int(results.sum()),
         )
+
+
+def flags_of(trace: Trace, plan: Plan) -> Flags:
+    """One flag per class: True where the plan keeps its channels, or no layer makes them."""
+    layout = Layout.of(trace)
+    stays = np.ones(len(layout.block), dtype=bool)
+    stays[layout.classes] = False
+    for begin, layer in zip(layout.starts.tolist(), trace.layers, strict=False):
+        stays[layout.classes[begin + np.asarray(plan.kept[layer.name], dtype=np.int64)]] = True
+    stays[PINNED] = True
+    return stays
 
 
 class _Counted:

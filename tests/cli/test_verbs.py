@@ -305,6 +305,12 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         (f"prune {CODE}:small --sparsity 0.5 --dry-run --method random", "nothing says what goes into"),
         (f"prune {CODE}:small --sparsity 0.3 --dry-run --method random --input 1x1x6x6x6 --device nowhere", "--device"),
         ("prune unet3d-shapenet --nonsense", "No such option"),
+        ("fit unet3d-shapenet", "--memory"),
+        ("fit unet3d-shapenet --memory 8", "--memory '8' is no amount of memory"),
+        ("fit unet3d-shapenet --memory 50%", "--memory '50%' is no amount of memory"),
+        ("fit unet3d-shapenet --memory 8GiB --size 9x9", "--size '9x9' is not allowed"),
+        ("fit unet3d-shapenet --memory 8GiB --optimizer adm", "did you mean 'adam'"),
+        (f"fit {CODE}:small --memory 8GiB", "nothing says what goes into"),
         ("prne", "prune"),
     ],
 )

@@ -17,6 +17,7 @@ import typer
 from ranp.cli.demo import demo
 from ranp.cli.evaluate import evaluate
 from ranp.cli.export import export
+from ranp.cli.fit import fit
 from ranp.cli.plan import plan
 from ranp.cli.profile import profile
 from ranp.cli.prune import prune
@@ -36,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _verb in (profile, prune, search, train, evaluate, reproduce, export, report, demo):
+for _verb in (profile, prune, search, fit, train, evaluate, reproduce, export, report, demo):
     app.command(_verb.__name__)(_verb)
 app.add_typer(plan, name="plan")
 del _verb
