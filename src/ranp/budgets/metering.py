@@ -25,6 +25,8 @@ class CountingMeter:
         resources: Those it is asked for.
     """
 
+    rises = True
+
     def __init__(self, scene: Scene, selection: Selection, resources: Iterable[str]) -> None:
         self.resources = tuple(resources)
         self._scene, self._selection = scene, selection
@@ -58,10 +60,11 @@ class StepMeter:
 
     Attributes:
         resources: The one that it is about.
+        rises: Whether more channels never need less.
     """
 
-    def __init__(self, resource: str, stage: Stage, figure: Callable[[Rehearsal], float]) -> None:
-        self.resources = (resource,)
+    def __init__(self, resource: str, stage: Stage, figure: Callable[[Rehearsal], float], *, rises: bool) -> None:
+        self.resources, self.rises = (resource,), rises
         self._stage, self._figure = stage, figure
 
     def __call__(self, stays: Flags) -> Sequence[float]:
@@ -94,7 +97,7 @@ def meters_for(
     if wanted & {"train-memory", "step-time"}:
         stage = Stage(scene, selection)
         if "train-memory" in wanted:
-            meters.append(StepMeter("train-memory", stage, lambda rehearsal: peak(rehearsal).peak))
+            meters.append(StepMeter("train-memory", stage, lambda rehearsal: peak(rehearsal).peak, rises=True))
         if "step-time" in wanted:
             meters.append(_timed("step-time", stage, progress))
     if "latency" in wanted:
@@ -105,4 +108,4 @@ def meters_for(
 def _timed(resource: str, stage: Stage, progress: Callable[[int, int], object] | None) -> StepMeter:
     table = Table.open()
     table.cover(stage.full, progress=progress)
-    return StepMeter(resource, stage, table.seconds)
+    return StepMeter(resource, stage, table.seconds, rises=False)

@@ -49,6 +49,11 @@ class Steps:
         grown[self.classes[: self.starts[count]]] = True
         return grown
 
+    def after(self, count: int) -> Steps:
+        """The steps after the first ``count``."""
+        begin = int(self.starts[count])
+        return Steps(self.classes[begin:], self.starts[count:] - begin, self.families[count:])
+
     def without(self, step: int) -> Steps:
         """The steps after this one, but for the rest of its family."""
         left: Flags = self.families != self.families[step]

@@ -26,12 +26,21 @@ ENOUGH = 0.98
 """Where less of every budget is used, the result says what stands in the way."""
 
 
+_PLACES = 48
+"""How many beginnings of a ranking are looked at where costs do not rise with every channel."""
+
+
 class Meter(Protocol):
     """Tells what a network of these classes of channels needs of some resources."""
 
     @property
     def resources(self) -> tuple[str, ...]:
         """Which ones."""
+        ...
+
+    @property
+    def rises(self) -> bool:
+        """Whether more channels never need less; not so of time, where 24 channels may be faster than 20."""
         ...
 
     def __call__(self, stays: Flags) -> Sequence[float]:
@@ -91,9 +100,13 @@ def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]
     """
     scale = _Scale(meters, limits)
     smallest = _smallest(selection)
-    if not scale.fits(smallest):
+    if scale.rises and not scale.fits(smallest):
         raise InfeasibleError(_refusal(limits, scale.figures(smallest)))
     stays, steps = _beginning(selection, smallest, scale)
+    if not scale.rises:
+        stays, steps = _jumped(stays, steps, scale)
+        if not scale.fits(stays):
+            raise InfeasibleError(_refusal(limits, scale.least))
     stays = _grown(stays, steps, scale)
     figures = scale.figures(stays)
     after = tuple(figures[limit.budget.resource] for limit in limits)
@@ -109,8 +122,16 @@ class _Scale:
         self._meters = meters
         self._most = {limit.budget.resource: limit.most for limit in limits}
         self.tries = 0
+        self.rises = all(meter.rises for meter in meters)
+        self.least: dict[str, float] = {}
+        """The smallest figures of the candidates that ``figures`` was asked for."""
 
     def figures(self, stays: Flags) -> dict[str, float]:
+        found = self._figures(stays)
+        self.least = {name: min(figure, self.least.get(name, figure)) for name, figure in found.items()}
+        return found
+
+    def _figures(self, stays: Flags) -> dict[str, float]:
         return {name: float(f) for meter in self._meters for name, f in zip(meter.resources, meter(stays), strict=True)}
 
     def fits(self, stays: Flags) -> bool:
@@ -135,6 +156,19 @@ def _grown(stays: Flags, steps: Steps, scale: _Scale) -> Flags:
             break
         steps = steps.without(count)
     return stays
+
+
+def _jumped(stays: Flags, steps: Steps, scale: _Scale) -> tuple[Flags, Steps]:
+    """The widest of some beginnings of the ranking that fits, and the steps after it; the smallest if none does.
+
+    Where costs do not rise with every channel, a step that does not fit says little about those after it.
+    """
+    for count in sorted({round(len(steps) * place / _PLACES) for place in range(_PLACES + 1)}, reverse=True):
+        candidate = steps.added(stays, count)
+        scale.figures(candidate)
+        if scale.fits(candidate):
+            return candidate, steps.after(count)
+    return stays, steps
 
 
 def longest(size: int, holds: Callable[[int], bool]) -> int:
