@@ -7,7 +7,20 @@ import logging
 
 import torch
 
-from benchmarks import analysis, export, scoring, search, shapenet_table, slim_step, zoo
+from benchmarks import (
+    analysis,
+    budgets,
+    export,
+    limit,
+    memory,
+    scoring,
+    search,
+    shapenet_table,
+    slim_step,
+    step_time,
+    time_resource,
+    zoo,
+)
 
 BENCHMARKS = {
     "scoring": scoring.run,
@@ -15,10 +28,15 @@ BENCHMARKS = {
     "search": search.run,
     "slim": slim_step.run,
     "shapenet": shapenet_table.run,
+    "budgets": budgets.run,
+    "memory": memory.run,
+    "step-time": step_time.run,
+    "time-resource": time_resource.run,
+    "limit": limit.run,
     "export": export.run,
     "zoo": zoo.run,
 }
-ON_REQUEST = {"shapenet", "export", "zoo"}
+ON_REQUEST = {"shapenet", "budgets", "memory", "step-time", "time-resource", "limit", "export", "zoo"}
 """Minutes on a laptop (full-size networks on real arrays, exporters that are slow): run when named."""
 
 

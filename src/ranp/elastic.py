@@ -26,17 +26,24 @@ Sizes = tuple[int, ...]
 """One size in each of the rehearsals."""
 
 
+Part = tuple[Fraction | int, tuple[int, ...]]
+"""A weight, and the numbers of the arrays of classes whose shares it is multiplied with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A size as a function of what stays: ``full * product of (count / count in the full network)``.
+    """A size as a function of what stays.
+
+    A plain size is ``full`` times the share of one array of classes that stays, a flattened weight that of two; what
+    was concatenated is a mean of those, by the widths that were joined.
 
     Attributes:
         full: In the full network.
-        counts: Numbers of the arrays of classes that are counted; none: it never changes.
+        parts: Of the mean; none: it never changes.
     """
 
     full: int
-    counts: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 class Elastic:
@@ -77,10 +84,7 @@ class Elastic:
 
         def size(formula: Formula) -> int:
             if formula not in values:
-                value = Fraction(formula.full)
-                for number in formula.counts:
-                    value *= shares[number]
-                values[formula] = round(value)
+                values[formula] = round(formula.full * _share(formula.parts, shares))
             return values[formula]
 
         shapes = [tuple(map(size, formulas)) for formulas in self._shapes]
@@ -102,7 +106,7 @@ class Elastic:
         )
         storages = tuple(
             storage
-            if same[number] and not extra.counts
+            if same[number] and not extra.parts
             else Storage(
                 shapes[number], storage.dtype, storage.kind, storage.born, storage.dies, storage.module, size(extra)
             )
@@ -121,7 +125,10 @@ class Elastic:
         if len(forms) == 1 and len({call.settings for call in calls}) > 1:
             found = [_NUMBER.findall(call.settings) for call in calls]
             numbers = tuple(self._decoder.number(tuple(map(int, sizes))) for sizes in zip(*found, strict=True))
-        return tuple(map(self._shape, inputs)), tuple(map(self._shape, outputs)), numbers
+        read = tuple(map(self._shape, inputs))
+        if calls[0].op == "aten.cat.default":
+            self._decoder.join([call.inputs for call in calls], [call.outputs[0] for call in calls])
+        return read, tuple(map(self._shape, outputs)), numbers
 
     def _storage(self, storages: Sequence[Storage]) -> tuple[int, Formula]:
         return self._shape(storages), self._decoder(tuple(storage.extra for storage in storages))
@@ -136,11 +143,12 @@ class _Decoder:
 
     def __init__(self, counts: Sequence[Sizes]) -> None:
         self._known: dict[Sizes, Formula] = {}
-        self._by_share: dict[tuple[Fraction, ...], tuple[int, ...]] = {}
+        self._by_share: dict[tuple[Fraction, ...], tuple[Part, ...]] = {}
         for number, sizes in enumerate(counts):
             if len(set(sizes)) > 1:
-                self._by_share.setdefault(_shares(sizes), (number,))
-        self._pairs: dict[tuple[Fraction, ...], tuple[int, ...]] | None = None
+                self._by_share.setdefault(_shares(sizes), ((1, (number,)),))
+        self._singles = dict(self._by_share)
+        self._pairs: dict[tuple[Fraction, ...], tuple[Part, ...]] | None = None
 
     def __call__(self, sizes: Sizes) -> Formula:
         if len(set(sizes)) == 1:
@@ -156,17 +164,52 @@ class _Decoder:
         except UnsupportedError:
             return Formula(sizes[0])
 
-    def _find(self, sizes: Sizes) -> tuple[int, ...]:
+    def join(self, inputs: Sequence[tuple[Sized, ...]], outputs: Sequence[Sized]) -> None:
+        """Learns what a concatenation makes: along one dimension, the sum of what goes in."""
+        for dim, sizes in enumerate(zip(*(tensor.shape for tensor in outputs), strict=True)):
+            joined = list(zip(*([tensor.shape[dim] for tensor in some] for some in inputs), strict=True))
+            if (
+                len(set(sizes)) == 1
+                or _shares(sizes) in self._by_share
+                or tuple(map(sum, zip(*joined, strict=True))) != sizes
+            ):
+                continue
+            found = [self(part) for part in joined]
+            parts = [(formula.full * weight, counts) for formula in found for weight, counts in _normal(formula)]
+            self._by_share[_shares(sizes)] = tuple(parts)
+
+    def _find(self, sizes: Sizes) -> tuple[Part, ...]:
         if sizes[0] and _shares(sizes) in self._by_share:
             return self._by_share[_shares(sizes)]
         if self._pairs is None:  # flattened weights: inputs times outputs
             self._pairs = {
-                tuple(x * y for x, y in zip(one, other, strict=True)): (*a, *b)
-                for (one, a), (other, b) in combinations_with_replacement(self._by_share.items(), 2)
+                tuple(x * y for x, y in zip(one, other, strict=True)): ((1, (*a[0][1], *b[0][1])),)
+                for (one, a), (other, b) in combinations_with_replacement(self._singles.items(), 2)
             }
         if not sizes[0] or _shares(sizes) not in self._pairs:
             raise UnsupportedError(f"a size is {', '.join(map(str, sizes))} at different widths, no count of channels")
         return self._pairs[_shares(sizes)]
+
+
+def _normal(formula: Formula) -> list[tuple[Fraction, tuple[int, ...]]]:
+    """The parts of a formula with weights that sum to one; a size that never changes is one part without a count."""
+    if not formula.parts:
+        return [(Fraction(1), ())]
+    total = sum((weight for weight, _ in formula.parts), Fraction(0))
+    return [(Fraction(weight) / total, counts) for weight, counts in formula.parts]
+
+
+def _share(parts: Sequence[Part], shares: Sequence[Fraction]) -> Fraction:
+    """How much is left of a size: the mean of its parts."""
+    if not parts:
+        return Fraction(1)
+    total, left = Fraction(0), Fraction(0)
+    for weight, counts in parts:
+        part = Fraction(weight)
+        for number in counts:
+            part *= shares[number]
+        total, left = total + weight, left + part
+    return left / total
 
 
 def _shares(sizes: Sizes) -> tuple[Fraction, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import islice
 from typing import Any
 
@@ -44,6 +44,7 @@ def score(
     mode: str = "train",
     max_batches: int | None = None,
     seed: int = 0,
+    checkpointing: bool = False,
     progress: bool | Progress = False,
 ) -> Scores:
     """Scores every output channel of every layer and leaves the model bit-identical.
@@ -76,6 +77,8 @@ def score(
         mode: ``"train"`` or ``"eval"``, for all modules.
         max_batches: Read no more than this many.
         seed: Of dropout, of batches that draw from the global generators, and of ``random``.
+        checkpointing: True keeps only the inputs of the network's blocks in forward passes and computes the rest again
+            (``ranp.checkpointing``): the same scores from less memory, in about a third more time.
         progress: True logs every batch; a callable gets ``(batches done, batches in all or None)``.
 
     Raises:
@@ -85,7 +88,7 @@ def score(
         PlanMismatchError: The trace is not of this model.
     """
     rule = find_criterion(criterion)
-    return _scored(model, batches, loss, trace, (rule,), mode, max_batches, seed, progress)[0]
+    return _scored(model, batches, loss, trace, (rule,), mode, max_batches, seed, checkpointing, progress)[0]
 
 
 def score_many(
@@ -98,6 +101,7 @@ def score_many(
     mode: str = "train",
     max_batches: int | None = None,
     seed: int = 0,
+    checkpointing: bool = False,
     progress: bool | Progress = False,
 ) -> dict[str, Scores]:
     """Scores by several criteria from one forward and backward pass per batch, each as ``score`` would.
@@ -119,6 +123,7 @@ def score_many(
         mode: As of ``score``.
         max_batches: As of ``score``.
         seed: As of ``score``.
+        checkpointing: As of ``score``.
         progress: As of ``score``.
 
     Returns:
@@ -135,7 +140,8 @@ def score_many(
             raise UnsupportedError(f"two different criteria are named {rule.name!r}. Give each a name of its own.")
     if not rules:
         raise UnsupportedError("criteria is empty: there is nothing to score by. Pass at least one, e.g. 'mpmg-sum'.")
-    scores = _scored(model, batches, loss, trace, tuple(rules.values()), mode, max_batches, seed, progress)
+    every = tuple(rules.values())
+    scores = _scored(model, batches, loss, trace, every, mode, max_batches, seed, checkpointing, progress)
     return dict(zip(rules, scores, strict=True))
 
 
@@ -148,6 +154,7 @@ def _scored(
     mode: str,
     max_batches: int | None,
     seed: int,
+    checkpointing: bool,
     progress: bool | Progress,
 ) -> list[Scores]:
     """The scores by each criterion, joined over all ranks."""
@@ -155,7 +162,8 @@ def _scored(
         raise UnsupportedError(unknown_name("mode", mode, ("train", "eval")))
     if max_batches is not None and max_batches < 1:
         raise DataError(f"max_batches={max_batches} leaves nothing to score; it must be at least 1, or None for all.")
-    job = _Job(unwrap(model), batches, loss, trace, rules, mode == "train", max_batches, seed, _reporter(progress))
+    report = _reporter(progress)
+    job = _Job(unwrap(model), batches, loss, trace, rules, mode == "train", max_batches, seed, checkpointing, report)
     found, problem = None, None
     if ranks.world() == 1:
         found = job.run()
@@ -182,11 +190,12 @@ class _Job:
         training: bool,
         max_batches: int | None,
         seed: int,
+        checkpointing: bool,
         report: Progress | None,
     ) -> None:
         self.model, self.batches, self.loss, self.trace = model, batches, loss, trace
         self.criteria, self.training, self.max_batches, self.seed = criteria, training, max_batches, seed
-        self.report = report
+        self.checkpointing, self.report = checkpointing, report
         self.devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
 
     def run(self) -> Tallies:
@@ -217,7 +226,7 @@ class _Job:
             return tally
         guard = Guard((*self.model.parameters(), *(loss.parameters() if isinstance(loss, nn.Module) else ())))
         count = _length(self.batches, self.max_batches)
-        with tally.listening(network):
+        with tally.listening(network), self._keeping(network):
             while (batch := first or next(batches, None)) is not None:
                 first = None
                 number = tally.batches + 1
@@ -231,6 +240,14 @@ class _Job:
                 if self.report is not None:
                     self.report(number, count)
         return tally
+
+    def _keeping(self, network: nn.Module) -> AbstractContextManager[None]:
+        """How much the forward passes keep."""
+        if not self.checkpointing:
+            return nullcontext()
+        from ranp.checkpointing import checkpointed
+
+        return checkpointed(network)
 
     def _copies(self) -> tuple[nn.Module, Loss]:
         """Working copies of model and loss; a loss with parameters of its own must get no gradient either."""
@@ -258,6 +275,8 @@ class _Job:
                 for kind in {device.type for device in self.devices} | {"cpu"}:
                     if kind != "meta" and torch.is_autocast_enabled(kind):
                         stack.enter_context(torch.autocast(kind, enabled=False))
+                if self.checkpointing:  # what is computed again may write to parameters again
+                    stack.enter_context(guard)
                 value.backward()  # type: ignore[no-untyped-call]
             torch.clear_autocast_cache()
 

@@ -56,15 +56,19 @@ def _count(members: dict[int, list[int]]) -> int:
     """As many choices as the families of the commonest width need to be told apart."""
     sizes: Ints = np.bincount([len(steps) for steps in members.values()] or [0])
     for count in range(_LEAST, _MOST):
-        if all(number < (size + 1) ** count for size, number in enumerate(sizes.tolist()) if size):
+        if all(number < max(size, 2) ** count for size, number in enumerate(sizes.tolist()) if size):
             return count
     return _MOST
 
 
 def _fresh(draw: random.Random, size: int, count: int, taken: set[tuple[int, ...]]) -> tuple[int, ...]:
-    code = tuple(draw.randint(0, size) for _ in range(count))
+    """A code that no other has, if there is one; more than a single channel, of which torch has its own opinion.
+
+    A dimension of one changes what counts as contiguous, so that other operators run.
+    """
+    least = 1 if size > 1 else 0
     for _ in range(100):
+        code = tuple(draw.randint(least, size) for _ in range(count))
         if code not in taken:
             break
-        code = tuple(draw.randint(0, size) for _ in range(count))
     return code

@@ -62,22 +62,24 @@ def measured_peak(
 
         def run() -> None:
             with torch.enable_grad():
-                with casting(step, device), checkpointing(step, copy):
+                with casting(step, device):
                     output = stage.call(copy, inputs)
                     value = loss(output, target) if loss is not None else stand_in_loss(output, labels)
                 value.backward()  # type: ignore[no-untyped-call]
                 if optimiser is not None:
                     optimiser.step()
 
-        run()
-        copy.zero_grad(set_to_none=True)
-        labels.rewind()
-        gc.collect()
+        with checkpointing(step, copy, inputs):
+            run()
+            copy.zero_grad(set_to_none=True)
+            labels.rewind()
+            gc.collect()
+            peak = _cuda_peak(run) if device == "cuda" else allocated_peak(run)
         state = optimiser.state.values() if optimiser is not None else ()
         before = [copy.parameters(), copy.buffers(), stage.tensors_in((inputs, target)), labels.made]
         before += [[item for item in entry.values() if isinstance(item, Tensor)] for entry in state]
         base = _bytes(tensor for tensors in before for tensor in tensors)
-        return base + (_cuda_peak(run) if device == "cuda" else allocated_peak(run))
+        return base + peak
 
 
 class _Labels:
@@ -140,6 +142,6 @@ def allocations(run: Callable[[], Any]) -> Iterator[int]:
     with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profiler:
         kept = run()
     del kept
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    results = profiler.profiler.kineto_results
     seen = [(event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]"]
     yield from (size for _, size in sorted(seen, key=lambda event: event[0]))

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.rehearsal.records import Call, Sized, Storage
 from ranp.rehearsal.settings import described
+from ranp.rehearsal.shortcuts import shortcut
 from ranp.tracing.operation import flat_tensors
 from ranp.tracing.recording import ModuleStack
 
@@ -118,11 +119,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _module(self) -> str:
         module = self._stack.current
-        if self.phase != "backward":
-            self._module_of_node[torch._C._autograd._get_sequence_nr() - 1] = module
-            return module
-        if module:  # computed again inside of the backward pass
-            self._module_of_node[torch._C._autograd._get_sequence_nr() - 1] = module
+        if self.phase != "backward" or module:  # with a module, it is computed again inside of the backward pass
+            # The first operator that sees a node's number is the one the node was made for.
+            self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, module)
             return module
         node = torch._C._current_autograd_node()
         variable = getattr(node, "variable", None)
@@ -165,7 +164,8 @@ def _executed(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor
     """Runs an operator: without data, unless all that it reads holds data or it makes a small integer tensor."""
     if tensors:
         if any(isinstance(tensor, FakeTensor) for tensor in tensors):
-            return func(*args, **kwargs)
+            out = shortcut(func, args, kwargs)
+            return func(*args, **kwargs) if out is None else out
         with unset_fake_temporarily():
             return func(*args, **kwargs)
     out = func(*args, **kwargs)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
+from ranp.checkpointing import checkpointed
 from ranp.errors import RanpError, UnsupportedError
 from ranp.rehearsal import optimisers
 from ranp.rehearsal.losses import stand_in_loss
@@ -135,7 +136,8 @@ def _attempt(
     convert = partial(staged_inputs, mode=mode, device=device, dtype=dtype, batch=batch, keep_integers=keep_integers)
     inputs, target = convert(example), convert(target)
     owners = {id(tensor): module for module, tensor in owned(copy, "parameter")}
-    with stage.untouched_rng(), _orderly(), mode, ModuleStack(copy) as stack:
+    # Checkpoints first: to choose its blocks, a copy of the network runs, with all hooks that it has by then.
+    with stage.untouched_rng(), _orderly(), checkpointing(step, copy, inputs), mode, ModuleStack(copy) as stack:
         recorder = Recorder(stack, owners)
         recorder.existing(owned(copy, "parameter"), "parameter")
         recorder.existing(owned(copy, "buffer"), "buffer")
@@ -168,10 +170,9 @@ def _train(
     with torch.enable_grad(), recorder:
         with casting(step, device):
             recorder.phase = "forward"
-            with checkpointing(step, model):
-                output = stage.call(model, inputs)
-                recorder.phase = "loss"
-                value = loss(output, target) if loss is not None else stand_in_loss(output, recorder.given)
+            output = stage.call(model, inputs)
+            recorder.phase = "loss"
+            value = loss(output, target) if loss is not None else stand_in_loss(output, recorder.given)
         recorder.phase = "backward"
         value.backward()  # type: ignore[no-untyped-call]
         for parameter in model.parameters():
@@ -189,10 +190,6 @@ def casting(step: TrainingStep, device: str) -> AbstractContextManager[Any]:
     return nullcontext() if dtype is None else torch.autocast(device, dtype=dtype)
 
 
-def checkpointing(step: TrainingStep, model: nn.Module) -> AbstractContextManager[Any]:
+def checkpointing(step: TrainingStep | None, model: nn.Module, inputs: Any) -> AbstractContextManager[Any]:
     """Checkpoints as the step asks for them."""
-    if not step.checkpointing:
-        return nullcontext()
-    from ranp.checkpointing import checkpointed
-
-    return checkpointed(model)
+    return checkpointed(model, inputs) if step is not None and step.checkpointing else nullcontext()

@@ -23,7 +23,7 @@ _LEAST, _MOST = 5, 40
 """Runs of a short operator. No more, since operators in place would drive their values to infinity or to nothing."""
 _SMALL = 1 << 14
 """Elements up to which an operator's data are in the nearest cache anyway."""
-_EVICTED = 16 << 20
+_EVICTED = 4 << 20
 """Bytes that are touched between two runs: more than a second-level cache holds, less than a third-level one, which is
 how operators of a step find their inputs."""
 _REPEATED = 1 << 20

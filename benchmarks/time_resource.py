@@ -1,0 +1,99 @@
+"""Channels weighted by the time of their layer against channels weighted by its FLOPs: steps at equal FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+import ranp
+from benchmarks.networks import Batch, Case, train_step
+from benchmarks.pairs import measure_pairs, table
+from ranp.budgets import Scene, parse_all, plan_within
+from ranp.methods import resolve
+from ranp.paper import models, tasks
+from ranp.paper.scoring import ScoringBatches
+from ranp.plan import Plan
+from ranp.rehearsal import TrainingStep
+from ranp.selection import Selection
+from ranp.speed import Table
+from ranp.stepping import with_step
+
+PAIRS = 21
+STRENGTH = 11
+SHARES = (20, 10, 5)
+"""FLOPs that are left, in per cent of the full network's."""
+SCORED = 8
+BLOCK = 16
+"""Channels that oneDNN computes at once; a width in between takes as long as the next multiple."""
+
+
+def agreement(one: Plan, other: Plan) -> float:
+    """Channels that both keep, of those that at least one keeps."""
+    first, second = ({(name, channel) for name, kept in plan.kept.items() for channel in kept} for plan in (one, other))
+    return len(first & second) / len(first | second)
+
+
+def stepper(model: nn.Module, case: Case, batch: Batch) -> Callable[[], None]:
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-6)
+    return lambda: train_step(model.train(), optimiser, case, batch)
+
+
+def run(*, quick: bool) -> None:
+    edge = 16 if quick else 32
+    case = Case(
+        "3D-UNet 15, ShapeNet", lambda: models.build("unet3d-shapenet"), ((1, 1, edge, edge, edge),), "voxels", 50
+    )
+    task = tasks.get("shapenet")
+    model, batch = case.build(), case.batch()
+    scene = Scene(model, batch[0], TrainingStep(), case.loss, batch[1])
+    trace = ranp.trace(model, batch[0])
+    raw = ranp.score(model, ScoringBatches(task, edge, SCORED, 0), task.loss, trace=trace)
+    method = resolve("ranp-f")
+    by_flops, by_time = (
+        method.weigh(raw, method.costs(trace, with_step(name, lambda: scene.rehearsed(model))), STRENGTH)
+        for name in ("flops", "time")
+    )
+    times, full = Table.open(), ranp.profile(model, batch[0], convention="paper").flops
+    variants = {
+        "time": Selection.of(by_time, trace),
+        f"FLOPs, round_to={BLOCK}": Selection.of(by_flops, trace, round_to=BLOCK),
+        f"time, round_to={BLOCK}": Selection.of(by_time, trace, round_to=BLOCK),
+    }
+    rows = []
+    for share in SHARES[:1] if quick else SHARES:
+        budget = parse_all(f"flops={share}%")
+        base = plan_within(Selection.of(by_flops, trace), budget, scene)
+        theirs = ranp.slim(model, base, init="glorot")
+        for name, selection in variants.items():
+            plan = plan_within(selection, budget, scene)
+            ours = ranp.slim(model, plan, init="glorot")
+            predicted = [times.seconds(scene.rehearsed(network)) for network in (ours, theirs)]
+            left = [ranp.profile(network, batch[0], convention="paper").flops / full for network in (ours, theirs)]
+            pairs = measure_pairs(
+                stepper(ours, case, batch), stepper(theirs, case, batch), 3 if quick else PAIRS, warmup=2
+            )
+            rows.append(
+                (
+                    f"{share} %",
+                    name,
+                    f"{100 * left[0]:.2f} / {100 * left[1]:.2f}",
+                    f"{sum(plan.widths.values())} / {sum(base.widths.values())}",
+                    f"{100 * agreement(plan, base):.1f}",
+                    f"{predicted[0] / predicted[1]:.3f}",
+                    pairs.ratio,
+                    pairs.work_ratio,
+                    pairs.count,
+                )
+            )
+    header = (
+        "FLOPs allowed", "weighted by", "FLOPs left %", "channels", "kept by both %", "predicted", "time", "CPU time",
+        "pairs",
+    )  # fmt: skip
+    notes = (
+        'Each variant over RANP-f without rounding, both by `budget="flops=..."`: time of a training step (forward, loss,'
+        " backward, Adam), median (quartiles; extremes) of interleaved pairs. Below 1, the variant is faster.",
+        f"{case.name} at {case.size}, strength {STRENGTH}, scored on {SCORED} procedural shapes.",
+    )
+    print(table("Time as the resource, at equal FLOPs", header, rows, notes))
