@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from ranp.masking import Derandomised, MaskedRun
+from ranp.replica import Guard
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
 from ranp.tracing.probing import Mask, MisalignedError, keeps_of
@@ -135,19 +137,21 @@ class _Pair:
     def run_masked(self, before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None) -> Any:
         """Runs the full network with its removed channels silenced; ``before`` sees what every operator reads."""
         tracer = self.tracer
-        masked = copy_model(self.full, meta=False)
+        masked = _sharing(self.full)
         space = LabelSpace(size=tracer.space.size)
         give_birth(masked, space, tracer.births)
         outermost = frozenset(index for mode, index in tracer.lessons.outermost if mode is self.train)
         options: dict[str, Any] = {"run": MaskedRun(self.keep), "outermost": outermost, "before": before}
-        return run_labelled(
-            masked, self.inputs, space, Ledger(), tracer.births, tracer.layers, train=self.train, **options
-        )
+        with _unwritten(masked):
+            return run_labelled(
+                masked, self.inputs, space, Ledger(), tracer.births, tracer.layers, train=self.train, **options
+            )
 
     def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
         """Runs the slim network."""
-        with untouched_rng(), written_out(), torch.no_grad(), Derandomised(before):
-            return call(copy_model(self.thin, meta=False).train(self.train), self.inputs)
+        thin = _sharing(self.thin).train(self.train)
+        with untouched_rng(), written_out(), torch.no_grad(), _unwritten(thin), Derandomised(before):
+            return call(thin, self.inputs)
 
     def shaken(self) -> _Pair:
         """The same with inputs that are off by a rounding error."""
@@ -182,6 +186,21 @@ class _Pair:
         except MisalignedError as error:
             return self.train, error.index, error.detail
         return None
+
+
+def _sharing(model: nn.Module) -> nn.Module:
+    """A copy whose parameters share their storage, since a second one in float64 is half of what the check holds."""
+    return copy_model(
+        model, meta=False, twins={id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    )
+
+
+@contextmanager
+def _unwritten(model: nn.Module) -> Iterator[None]:
+    """Puts back what a network writes to its parameters while it runs."""
+    guard = Guard(model.parameters())
+    with guard.batch(()), guard:
+        yield
 
 
 def _weight(tensor: torch.Tensor) -> float:

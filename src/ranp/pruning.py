@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 CHECK_FLOPS = 8e9
 """The numeric check inside ``prune`` runs at a size that costs no more; ``ranp.verify`` has no such limit."""
+SPARING = 0.01
+"""With checkpointing, where memory is short, it costs no more than this share of the network's FLOPs either."""
 ROUNDS = 5
 ROUNDINGS = (1, 2, 4, 8, 16)
 """What ``round_to="auto"`` chooses from."""
@@ -199,6 +201,7 @@ def prune(
         round_to=round_to,
         init=init,
         seed=seed,
+        sparing=checkpointing,
     )
 
 
@@ -222,6 +225,7 @@ def prune_scored(
     round_to: int | str = 1,
     init: Initialiser = "copy",
     seed: int = 0,
+    sparing: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Pruned:
     """The steps after scoring, so that many methods and sparsities need one scoring between them.
@@ -245,6 +249,7 @@ def prune_scored(
         round_to: As in ``prune``.
         init: As in ``prune``.
         seed: As in ``prune``.
+        sparing: Whether the numeric check must do with little memory.
         settings: What else to remember in the plan.
 
     Raises:
@@ -279,7 +284,8 @@ def prune_scored(
         else:
             plan = selections[0].plan(sparsity, exact=exact, settings={**selections[0].made_by, "exact": exact, **told})
         copied = slim(model, plan, example=example)
-        verification = check(tracer, plan, copied, budget=CHECK_FLOPS)
+        whole = sum(op.flops for op in trace.ops)
+        verification = check(tracer, plan, copied, budget=min(CHECK_FLOPS, SPARING * whole) if sparing else CHECK_FLOPS)
         if verification.ok:
             break
         logger.info("the slim network failed its check, trying again: %s", verification.where)
