@@ -25,7 +25,7 @@ from ranp.resources import Resource
 from ranp.scores import Scores
 from ranp.selection import Selection
 from ranp.slimming import slim
-from ranp.stepping import with_step
+from ranp.stepping import needs_step, with_step
 from ranp.tracing import Trace
 from ranp.tracing.stage import unwrap
 from ranp.tracing.tracer import Tracer
@@ -158,7 +158,10 @@ def prune(
     if isinstance(init, str) and init not in ("copy", *INITIALISATIONS):
         raise UnsupportedError(unknown_name("init", init, ("copy", *INITIALISATIONS)))
     how = resolve(method)
-    first, batches = first_batch(batches, needed=example is None)
+    first = None
+    of_a_step = needs_step(resource or how.resource) or any(budget.of_a_step for budget in budgets)
+    if example is None or of_a_step:  # else nothing is read before its time
+        first, batches = first_batch(batches, needed=example is None)
     inputs = example if first is None else first[0]
     example = inputs if example is None else example
     target = None if first is None else target_for(example, inputs, first[1])

@@ -115,6 +115,11 @@ class Budget:
         return self.amount if self.share is None else self.share * full
 
     @property
+    def of_a_step(self) -> bool:
+        """Whether it is about a training step, and so about the loss too."""
+        return self.resource in ("train-memory", "step-time")
+
+    @property
     def quantity(self) -> Quantity:
         """What it is about."""
         return QUANTITIES[self.resource]

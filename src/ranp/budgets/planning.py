@@ -64,7 +64,7 @@ def plan_within(
     told: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome}
     if solution.note:
         told["budget_note"] = solution.note
-    if {"train-memory", "step-time"} & {budget.resource for budget in budgets}:
+    if any(budget.of_a_step for budget in budgets):
         inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(scene.example)]
         told["step"] = {"inputs": inputs, **asdict(scene.step)}
     return selection.build(solution.stays, settings={**told, **(settings or {})})

@@ -73,8 +73,10 @@ def search(
         inputs=inputs or (),
         example=example,
     )
-    first, pairs = first_batch(setup.data.batches, needed=setup.example is None)
-    given = first[0] if setup.example is None else setup.example
+    given, pairs = setup.example, setup.data.batches
+    if given is None:
+        first, pairs = first_batch(pairs, needed=True)
+        given = first[0]
     network = make(setup.network, device)
     found = trace(network, given)
     with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
