@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ranp.budgets import Budget
 from ranp.errors import InfeasibleError, UnsupportedError
 from ranp.footprint import peak
 from ranp.plan import Plan
-from ranp.rehearsal import TrainingStep, rehearse
+from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
 from ranp.report import Report
 from ranp.tracing.trace import Trace
 
@@ -152,3 +153,68 @@ def test_a_network_that_needs_data_is_refused_a_budget_of_memory_but_not_of_flop
     assert run("flops=30%").verification.ok
     with pytest.raises(UnsupportedError, match="data"):
         run("train-memory=50%")
+
+
+class Clock:
+    """A machine whose every operator takes as long as the bytes that it makes, and blocks of four channels at once."""
+
+    covered = 0
+
+    @classmethod
+    def open(cls) -> Clock:
+        return cls()
+
+    def cover(self, rehearsal: Rehearsal, *, progress: object = None) -> None:
+        Clock.covered += 1
+
+    def seconds(self, rehearsal: Rehearsal) -> float:
+        return sum(self.by_module(rehearsal).values())
+
+    def by_module(self, rehearsal: Rehearsal) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for call in rehearsal.calls:
+            for made in call.outputs:
+                blocks = [-(-extent // 4) * 4 if dim == 1 else extent for dim, extent in enumerate(made.shape)]
+                found[call.module] = found.get(call.module, 0.0) + math.prod(blocks) * 1e-8
+        return found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
+    monkeypatch.setattr("ranp.budgets.metering.Table", Clock)
+    monkeypatch.setattr("ranp.stepping.Table", Clock)
+    monkeypatch.setattr(Clock, "covered", 0)
+    return Clock
+
+
+@pytest.mark.parametrize("budget", ["step-time=80%", "step-time=1.5x", "latency=70%"])
+@pytest.mark.parametrize("round_to", [1, "auto"])
+def test_time(clock: type[Clock], budget: str, round_to: int | str) -> None:
+    result = pruned(budget=budget, round_to=round_to)
+    inputs, target = batches()[0]
+    inference = budget.startswith("latency")
+    before, after = (
+        clock().seconds(rehearse(model, inputs, step=None))
+        if inference
+        else clock().seconds(rehearse(model, inputs, loss=F.cross_entropy, target=target))
+        for model in (Small(), result.model)
+    )
+    (entry,) = result.plan.settings["budget"]
+    assert (entry["before"], entry["after"]) == (pytest.approx(before), pytest.approx(after))
+    assert after <= entry["limit"] * (1 + 1e-9)
+    assert after > 0.8 * entry["limit"]
+    assert clock.covered == 1
+    again = pruned(budget=budget, round_to=round_to)
+    assert again.plan.kept == result.plan.kept
+
+
+def test_what_the_times_choose_leaves_no_fewer_flops(clock: type[Clock]) -> None:
+    by_times, plain = (pruned(budget="step-time=75%", round_to=multiple) for multiple in ("auto", 1))
+    assert by_times.report.flops.after >= plain.report.flops.after
+    assert by_times.plan.settings["round_to"] in (1, 2, 4, 8, 16)
+
+
+def test_time_as_the_resource(clock: type[Clock]) -> None:
+    result = pruned(sparsity=0.5, resource="time", strength=100)
+    assert result.plan.settings["resource"] == "time"
+    assert clock.covered == 1
