@@ -32,7 +32,7 @@ from ranp.amounts import (
     total,
     unit,
 )
-from ranp.budgets.parsing import told as amount_of
+from ranp.budgets.telling import budget_lines
 from ranp.errors import StorageError
 from ranp.obstacles import Obstacle, by_cause, told, what_stays
 from ranp.plan import Plan, Sparsity
@@ -236,18 +236,7 @@ class Report:
 
     def budget_lines(self) -> list[str]:
         """What each budget allowed and how much of it is used, one line each; empty without budgets."""
-        lines = []
-        for entry in self.settings.get("budget", ()):
-            name, after, limit = str(entry["resource"]), float(entry["after"]), float(entry["limit"])
-            lines.append(
-                f"budget {entry['budget']}: {amount_of(name, after)} of {amount_of(name, limit)} allowed "
-                f"({after / limit:.1%} used), full network {amount_of(name, float(entry['before']))}"
-            )
-        step = self.settings.get("step")
-        if lines and step:
-            lines.append(f"one training step: {_step(step)}")
-        note = self.settings.get("budget_note")
-        return [*lines, f"no budget is used to the full: {note}"] if note else lines
+        return budget_lines(self.settings)
 
     def _headline(self) -> str:
         sparsity, settings = self.sparsity, self.settings
@@ -291,13 +280,6 @@ class Report:
 
 
 _FIGURES = ("channels", "params", "flops", "memory", "true_flops", "true_params")
-
-
-def _step(step: Mapping[str, Any]) -> str:
-    """What a step is, in a line."""
-    batch = [f"batch {step['batch']}"] if step.get("batch") else []
-    extra = ["activation checkpointing"] if step.get("checkpointing") else []
-    return ", ".join([" and ".join(step["inputs"]), *batch, str(step["optimiser"]), str(step["precision"]), *extra])
 
 
 def _error(error: float | None) -> str:

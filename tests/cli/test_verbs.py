@@ -174,6 +174,7 @@ def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture
     assert plan.kept == mine.plan.kept
     assert plan.settings == mine.plan.settings
     assert all(line in text for line in mine.report.budget_lines())
+    assert mine.report.budget_lines()[0] in told(capsys, "plan", "show", str(out / "plan.json"))
     recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=1)
     assert (recipe["sparsity"], recipe["budget"]) == (None, ["flops=60%", "train-memory=90%"])
 

@@ -17,6 +17,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
 @plan.command()
 def show(file: File, as_json: Json = False) -> None:
     """Print what a plan keeps of every layer, and how it was made."""
+    from ranp.budgets.telling import REMEMBERED, budget_lines
     from ranp.plan import Plan
 
     found = Plan.load(file)
@@ -26,7 +27,7 @@ def show(file: File, as_json: Json = False) -> None:
             | {"requested": found.sparsity.requested, "achieved": found.sparsity.achieved, "notes": list(found.notes)}
         )
         return
-    made = ", ".join(f"{name} {value}" for name, value in found.settings.items())
+    made = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name not in REMEMBERED)
     sparsity = found.sparsity
     title = f"{sparsity.removed} of {sparsity.channels} channels removed ({sparsity.of_channels:.2%}); {made}"
     rows = [
@@ -34,6 +35,8 @@ def show(file: File, as_json: Json = False) -> None:
         for name, width in found.widths.items()
     ]
     show_table(("layer", "channels", "kept", "share"), rows, title=title)
+    for line in budget_lines(found.settings):
+        typer.echo(line)
     for note in found.notes:
         typer.echo(f"note: {note}")
 
