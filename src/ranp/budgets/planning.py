@@ -92,7 +92,10 @@ def _checked(selection: Selection, meters: Sequence[Metering], limits: Sequence[
     """The solution with its costs taken from a copy that is really cut, and really within the limits."""
     aims = list(limits)
     for _ in range(_ROUNDS):
-        solution = solve(selection, meters, aims)
+        try:
+            solution = solve(selection, meters, aims)
+        except InfeasibleError:  # said again below, with the figures of a copy that is really cut
+            break
         real = _real(meters, limits, solution)
         if all(figure <= limit.most for figure, limit in zip(real, limits, strict=True)):
             return replace(solution, after=real)
