@@ -17,7 +17,7 @@ from ranp.pricing import Prices
 from ranp.resources import profile_of
 
 
-@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=40, derandomize=True, suppress_health_check=list(HealthCheck), deadline=None)
 @given(programs(), st.sampled_from([0.2, 0.6, 0.99]), st.integers(0, 1000))
 def test_random_networks(program: Program, sparsity: float, seed: int) -> None:
     torch.manual_seed(seed)

@@ -161,7 +161,7 @@ def test_the_same_twice() -> None:
     assert np.array_equal(one.stays, other.stays)
 
 
-@settings(max_examples=60, derandomize=True, suppress_health_check=calm, deadline=None)
+@settings(max_examples=40, derandomize=True, suppress_health_check=calm, deadline=None)
 @given(
     programs(),
     st.sampled_from(["network", "layer", "random"]),
