@@ -95,7 +95,7 @@ def run(*, quick: bool) -> None:
     notes = (
         'Each variant over RANP-f without rounding, both by `budget="flops=..."`: time of a training step (forward,'
         " loss, backward, Adam), median (quartiles; extremes) of interleaved pairs. Below 1, the variant is faster.",
-        f"{case.name} at {case.size}, strength {STRENGTH}, scored on {SCORED} procedural shapes. The second row of each:"
+        f"{case.name} at {case.size}, strength {STRENGTH}, scored on {SCORED} procedural shapes. Second row of each:"
         f" of strengths {STRENGTHS} and multiples {ROUNDINGS}, what the table of this machine predicts to be fastest.",
     )
     print(table("Time as the resource, at equal FLOPs", header, rows, notes))
