@@ -262,4 +262,5 @@ def assert_priced(model: nn.Module, inputs: object, trace: Trace, plan: Plan) ->
     true = ranp.profile(slim, inputs, convention="paper")
     bill = Prices(trace).at(flags_of(trace, plan))
     assert bill.params == sum(parameter.numel() for parameter in slim.parameters())
+    assert bill.module_params == true.params
     assert (bill.macs, bill.flops, bill.memory) == (true.macs, true.flops, true.memory)

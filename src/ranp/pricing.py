@@ -15,6 +15,7 @@ import numpy as np
 from ranp.counting import fan_in, is_softmax, rates
 from ranp.coupling import Flags, Ints, Layout
 from ranp.plan import Plan
+from ranp.resources import owned_by_leaves
 from ranp.tracing.recording import LAYER_KIND
 from ranp.tracing.trace import PINNED, Layer, LeafCall, Trace
 
@@ -25,12 +26,14 @@ class Bill:
 
     Attributes:
         params: Parameters, those of no leaf module included.
+        module_params: Those of leaf modules, which the paper's convention counts.
         macs: Multiply-adds of convolutions and linear layers.
         flops: FLOPs.
         memory: Elements of activations.
     """
 
     params: int
+    module_params: int
     macs: int
     flops: int
     memory: int
@@ -64,6 +67,8 @@ class Prices:
         for (name, dim), classes in dims.items():
             cuts.setdefault(name, {})[dim] = classes
         params = [_sizes(shape, cuts.get(name, {}), counted) for name, shape in trace.parameters.items()]
+        owned = owned_by_leaves(trace)
+        self._owned = np.asarray([name in owned for name in trace.parameters], dtype=np.int64)
         results, priced, fans, shared, by_fan, flat, weighs = [], [], [], [], [], [], []
         self._extra = 0
         for call, span in zip(trace.calls, layout.spans, strict=True):
@@ -100,8 +105,10 @@ class Prices:
         counts = self._counted.of(stays)
         fans, results = self._fans.of(counts) // self._shared, self._results.of(counts)
         each = self._by_fan * fans + self._flat
+        params = self._params.of(counts)
         return Bill(
-            params=int(self._params.of(counts).sum()),
+            params=int(params.sum()),
+            module_params=int((params * self._owned).sum()),
             macs=int((results * fans * self._weighs).sum()),
             flops=int((self._priced.of(counts) * each).sum()) + self._extra,
             memory=int(results.sum()),

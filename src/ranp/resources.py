@@ -220,6 +220,12 @@ def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Ke
     return _assemble(convention, _leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
 
 
+def owned_by_leaves(trace: Trace) -> set[str]:
+    """The parameters of modules without children, which the paper's convention counts."""
+    leaves = _leaves_of(trace)
+    return {name for name in trace.parameters if _row_of(_owner(name), leaves) in leaves}
+
+
 def _brief(error: Exception) -> str:
     """An error of the network's own code, on one line."""
     return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])

@@ -1,7 +1,6 @@
 """From one scoring and one trace to sweeps: every method at every sparsity, with the exact costs of the slim network.
 
-What a slim network costs is not estimated: at each sparsity a copy of the network without data is cut as the plan says
-and profiled, which takes a fraction of a second even for the largest networks.
+What a slim network costs is not estimated: it follows from the trace and from which channels stay (``ranp.pricing``).
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from ranp.errors import DataError, InfeasibleError, PlanMismatchError, Unsupport
 from ranp.methods import STRENGTH, Method, resolve
 from ranp.obstacles import what_stays
 from ranp.plan import Plan
-from ranp.profiles import Profile
-from ranp.resources import measure, profile
+from ranp.pricing import Prices, flags_of
+from ranp.resources import measure
 from ranp.scores import Scores
 from ranp.selection import Selection
-from ranp.slimming import slim
 from ranp.study.values import LayerStudy, Step, Study, Sweep
 from ranp.tracing import PINNED, Trace
 from ranp.tracing import trace as trace_network
-from ranp.tracing.cutting import cut_copy
 from ranp.tracing.stage import unwrap
 from ranp.weighting import balance
 
@@ -89,13 +86,13 @@ def study(
     main, *_ = methods.values()
     stages = {how.name: _stages(how, raw, found, options) for how in methods.values()}
     lots = {how.name: _Lot.of(how, stages[how.name], found, options, points) for how in methods.values()}
-    price = _Prices(network, example)
+    prices = Prices(found)
     total, done = sum(len(lot.sparsities) for lot in lots.values()), 0
     sweeps = []
     for name, lot in lots.items():
         steps = []
         for sparsity in lot.sparsities:
-            steps.append(_step(lot.selection, sparsity, options.exact, found, price))
+            steps.append(_step(lot.selection, sparsity, options.exact, found, prices))
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -156,41 +153,14 @@ class _Lot:
         return cls(selection, largest, tuple(sorted(wanted)))
 
 
-class _Prices:
-    """Costs of slim networks by plan, from copies that hold no data; equal sizes are profiled once."""
-
-    def __init__(self, network: nn.Module, example: Any) -> None:
-        self._network, self._example = network, example
-        self._known: dict[tuple[tuple[str, int, int], ...], tuple[int, int, int]] = {}
-        self._needs_data = False
-
-    def __call__(self, plan: Plan) -> tuple[int, int, int]:
-        sizes = tuple((name, dim, len(cut.keep)) for name, cuts in plan.cuts.items() for dim, cut in cuts.items())
-        if sizes not in self._known:
-            figures = self._profiled(plan)
-            self._known[sizes] = (figures.params, figures.flops, figures.memory)
-        return self._known[sizes]
-
-    def _profiled(self, plan: Plan) -> Profile:
-        if not self._needs_data:
-            keeps = {name: {dim: cut.keep for dim, cut in cuts.items()} for name, cuts in plan.cuts.items()}
-            try:
-                return profile(cut_copy(self._network, keeps, meta=True), self._example, convention="paper")
-            except UnsupportedError as error:  # its code asks for the values of tensors
-                if any(parameter.is_meta for parameter in self._network.parameters()):
-                    raise
-                logger.info("%s; slim networks are made and run for real", error)
-                self._needs_data = True
-        return profile(slim(self._network, plan), self._example, convention="paper")
-
-
-def _step(selection: Selection, sparsity: float, exact: bool, trace: Trace, price: _Prices) -> Step:
+def _step(selection: Selection, sparsity: float, exact: bool, trace: Trace, prices: Prices) -> Step:
     try:
         plan = selection.plan(sparsity, exact=exact)
     except InfeasibleError:
         return Step(sparsity, feasible=False)
     widths = tuple(len(plan.kept[layer.name]) for layer in trace.layers)
-    return Step(sparsity, True, widths, plan.sparsity.of_channels, *price(plan))
+    bill = prices.at(flags_of(trace, plan))
+    return Step(sparsity, True, widths, plan.sparsity.of_channels, bill.module_params, bill.flops, bill.memory)
 
 
 def _largest_share(selection: Selection) -> float:
