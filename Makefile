@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := medical,video,stereo,report,train,onnx,lightning,docs,dev
 # Two torch threads per test process would only fight for the same cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-all browser lint docs bench clean
