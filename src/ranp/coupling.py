@@ -62,6 +62,11 @@ class Layout:
     repeats: bool
     simple: bool
 
+    def dim_classes(self) -> list[Ints]:
+        """The classes of each of ``Trace.dims``, in its order."""
+        starts = [*self.dim_starts.tolist(), len(self.dims)]
+        return [self.dims[begin:end] for begin, end in pairwise(starts)]
+
     @classmethod
     def of(cls, trace: Trace) -> Layout:
         """Lays out a trace; the latest one is remembered, since sweeps and searches come back with the same."""
@@ -129,9 +134,24 @@ class Coupling:
 
     def cuttable(self) -> list[tuple[str, int, Ints]]:
         """Tensor name, dimension and classes of everything that can be cut."""
-        starts = [*self.layout.dim_starts.tolist(), len(self.layout.dims)]
-        spans = zip(self.trace.dims, pairwise(starts), strict=True)
-        return [(name, dim, self.layout.dims[begin:end]) for (name, dim), (begin, end) in spans]
+        found = zip(self.trace.dims, self.layout.dim_classes(), strict=True)
+        return [(name, dim, classes) for (name, dim), classes in found]
+
+    def keeps(self, stays: Flags) -> dict[str, dict[int, tuple[int, tuple[int, ...]]]]:
+        """What a choice of classes leaves of every tensor that it cuts: by dimension, its size and the kept indices.
+
+        The same cut is made in many tensors; they share one tuple.
+        """
+        found: dict[str, dict[int, tuple[int, tuple[int, ...]]]] = {}
+        shared: dict[bytes, tuple[int, tuple[int, ...]]] = {}
+        for name, dim, classes in self.cuttable():
+            flags = stays[classes]
+            if not flags.all():
+                key = classes.tobytes()
+                if key not in shared:
+                    shared[key] = (len(flags), tuple(np.flatnonzero(flags).tolist()))
+                found.setdefault(name, {})[dim] = shared[key]
+        return found
 
 
 def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement
 
 import numpy as np
 
@@ -218,8 +218,7 @@ def _shares(sizes: Sizes) -> tuple[Fraction, ...]:
 
 def _distinct(layout: Layout) -> list[Ints]:
     """Every array of classes that some dimension of a tensor holds, once."""
-    starts = [*layout.dim_starts.tolist(), len(layout.dims)]
-    dims = [layout.dims[begin:end] for begin, end in pairwise(starts)]
+    dims = layout.dim_classes()
     spans = [array for span in layout.spans for array in span.values()]
     return list({array.tobytes(): array for array in (*dims, *spans) if len(array)}.values())
 

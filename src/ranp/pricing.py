@@ -59,8 +59,7 @@ class Prices:
         self.classes = len(layout.block)
         """How many classes there are: the length of the flags that ``at`` takes."""
         counted = _Counted()
-        begins = [*layout.dim_starts.tolist(), len(layout.dims)]
-        dims = {key: layout.dims[begins[at] : begins[at + 1]] for at, key in enumerate(trace.dims)}
+        dims = dict(zip(trace.dims, layout.dim_classes(), strict=True))
         layers = {layer.name: layer for layer in trace.layers}
 
         cuts: dict[str, dict[int, Ints]] = {}

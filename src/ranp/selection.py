@@ -311,16 +311,7 @@ class Selection:
         kept = {}
         for layer, flags in zip(trace.layers, coupling.split(stays[coupling.classes]), strict=True):
             kept[layer.name] = tuple(np.flatnonzero(flags).tolist())
-        cuts: dict[str, dict[int, Cut]] = {}
-        shared: dict[bytes, Cut] = {}
-        for name, dim, classes in coupling.cuttable():
-            flags = stays[classes]
-            if flags.all():
-                continue
-            key = classes.tobytes()
-            if key not in shared:
-                shared[key] = Cut(len(flags), tuple(np.flatnonzero(flags).tolist()))
-            cuts.setdefault(name, {})[dim] = shared[key]
+        cuts = {name: {dim: Cut(*cut) for dim, cut in found.items()} for name, found in coupling.keeps(stays).items()}
         removed = int(np.count_nonzero(~stays[coupling.classes]))
         sparsity = Sparsity(
             requested=removed / max(trace.channels, 1) if requested is None else requested,

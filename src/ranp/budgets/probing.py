@@ -6,11 +6,9 @@ import random
 
 import numpy as np
 
-from ranp.budgets.ranking import Steps, families_of
-from ranp.coupling import ALWAYS, Coupling, Flags, Floats, Ints
-from ranp.scopes import SCOPES
+from ranp.budgets.ranking import Steps, families_of, finest
+from ranp.coupling import ALWAYS, Flags, Ints
 from ranp.selection import Selection
-from ranp.ties import needs
 
 _LEAST, _MOST = 3, 6
 """How many choices besides the full network."""
@@ -22,7 +20,8 @@ def probes(selection: Selection, *, seed: int = 0) -> list[Flags]:
     Families of the same full width get different widths in at least one of the choices, as far as there are enough.
     """
     coupling = selection.coupling
-    need, families = _finest(selection), families_of(coupling)
+    need, families = finest(selection), families_of(coupling)
+    need = np.where(need <= selection.demand(need)[0], ALWAYS, need)
     smallest: Flags = ~((need > ALWAYS) & np.isfinite(need) & (families >= 0))
     steps = Steps.of_needs(need, families, ALWAYS)
     members: dict[int, list[int]] = {}
@@ -41,15 +40,6 @@ def probes(selection: Selection, *, seed: int = 0) -> list[Flags]:
             for step in of_family[:width]:
                 flags[steps.of(step)] = True
     return [np.ones(coupling.size, dtype=bool), *found]
-
-
-def _finest(selection: Selection) -> Floats:
-    """When each class comes by its score, with widths neither bounded nor rounded."""
-    coupling: Coupling = selection.coupling
-    order = SCOPES.get("network").order(coupling, 0.0, selection.seed)
-    need: Floats = needs(coupling, order.levels, order.priority, selection.rule).kept
-    demand, _ = selection.demand(need)
-    return np.where(need <= demand, ALWAYS, need)
 
 
 def _count(members: dict[int, list[int]]) -> int:

@@ -73,14 +73,19 @@ def families_of(coupling: Coupling) -> Ints:
     return families
 
 
-def by_score(selection: Selection) -> Floats:
-    """When each class comes by its score alone; never where a count must stay rounded or equal to others."""
+def finest(selection: Selection) -> Floats:
+    """When each class comes by its score alone, with widths neither bounded nor rounded."""
     coupling = selection.coupling
-    if selection.round_to > 1:
-        return np.full(coupling.size, np.inf)
     order = SCOPES.get("network").order(coupling, 0.0, selection.seed)
-    need = needs(coupling, order.levels, order.priority, selection.rule).kept
-    for entry in coupling.layout.pieces:
+    return needs(coupling, order.levels, order.priority, selection.rule).kept
+
+
+def by_score(selection: Selection) -> Floats:
+    """The same, but never where a count must stay rounded or equal to others."""
+    if selection.round_to > 1:
+        return np.full(selection.coupling.size, np.inf)
+    need = finest(selection)
+    for entry in selection.coupling.layout.pieces:
         need[np.concatenate(entry)] = np.inf
     return need
 

@@ -217,6 +217,9 @@ def _beginning(selection: Selection, smallest: Flags, scale: _Scale) -> tuple[Fl
 
 def _refusal(limits: Sequence[Limit], least: dict[str, float]) -> str:
     broken = [limit for limit in limits if least[limit.budget.resource] > limit.most]
+    if not broken:
+        texts = " and ".join(limit.budget.text for limit in limits)
+        return f"no network was found that meets {texts} at once, though each can be met. Allow more of one of them."
     parts = [
         f"{limit.budget.text} allows {told(limit.budget.resource, limit.most)}, the smallest network needs "
         f"{told(limit.budget.resource, least[limit.budget.resource])}"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
@@ -79,15 +78,8 @@ def target_for(example: Any, inputs: Any, target: Any) -> Any:
 
 def cut(selection: Selection, model: nn.Module, stays: Flags, *, meta: bool = True) -> nn.Module:
     """A copy of the network with only these classes of channels; without data if ``meta``."""
-    keeps: dict[str, dict[int, tuple[int, ...]]] = {}
-    shared: dict[bytes, tuple[int, ...]] = {}
-    for name, dim, classes in selection.coupling.cuttable():
-        flags = stays[classes]
-        if not flags.all():
-            key = classes.tobytes()
-            if key not in shared:
-                shared[key] = tuple(np.flatnonzero(flags).tolist())
-            keeps.setdefault(name, {})[dim] = shared[key]
+    found = selection.coupling.keeps(stays)
+    keeps = {name: {dim: keep for dim, (_, keep) in cuts.items()} for name, cuts in found.items()}
     return cut_copy(unwrap(model), keeps, meta=meta)
 
 
