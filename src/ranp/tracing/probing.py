@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ranp.tracing.constants import Values
 from ranp.tracing.labels import FILLER, RIGID, Classes, Vector, has_filler
 from ranp.tracing.running import Births, OpRecord
 
@@ -136,6 +137,9 @@ class Comparison:
             raise MisalignedError(
                 index, f"code around {full.name} in {full.where!r} computes a number from the count of channels"
             )
+        if self.numbers:
+            self._compare_constants(index, full, record)
+        self._compare_shapes(index, full, record)
         mine = {(i, d): v for i, d, v in record.inputs}
         for i, d, vector in full.inputs:
             stays = vector[self.keep[vector]]
@@ -153,6 +157,35 @@ class Comparison:
         if not all(self._single(vector) for vector in mine.values()):
             raise MisalignedError(index, f"{full.name} in {full.where!r} reads channels the full network does not")
 
+    def _compare_constants(self, index: int, full: OpRecord, slim: OpRecord) -> None:
+        """Every constant must hold, for the channels that stay, the numbers it held in the full network."""
+        mine = {constant.number: constant.values for constant in slim.constants}
+        for constant in full.constants:
+            values = constant.values
+            for dim, vector in enumerate(constant.labels):
+                if vector is not None and values.shape[dim] == len(vector):
+                    values = values.take(np.flatnonzero(self.keep[vector]), axis=dim)
+            found = mine.get(constant.number)
+            if found is None or found.ndim != values.ndim or not _alike(found, values):
+                raise MisalignedError(
+                    index, f"code around {full.name} in {full.where!r} makes a constant that depends on the channels"
+                )
+
+    def _compare_shapes(self, index: int, full: OpRecord, slim: OpRecord) -> None:
+        """Every tensor must be as large as what stays of the full network's."""
+        expected = [None if shape is None else list(shape) for shape in full.shapes]
+        for i, d, vector in full.inputs:
+            shape = expected[i]
+            if shape is not None:
+                shape[d] = -1 if has_filler(vector) else int(np.count_nonzero(self.keep[vector]))
+        for wanted, found in zip(expected, slim.shapes, strict=False):
+            if wanted is None or found is None:
+                continue
+            if len(wanted) != len(found) or any(w not in (-1, f) for w, f in zip(wanted, found, strict=True)):
+                raise MisalignedError(
+                    index, f"{full.name} in {full.where!r} reads {found} where {tuple(wanted)} is left of the channels"
+                )
+
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""
         if len(vector) < 2:
@@ -167,6 +200,13 @@ class Comparison:
         if len(full) != len(slim):
             return False
         return bool(((self.roots[full] == self.roots[slim]) | (slim == RIGID)).all())
+
+
+def _alike(one: Values, other: Values) -> bool:
+    """True for equal numbers; along a dimension of size one they count for all."""
+    if any(n != m and 1 not in (n, m) for n, m in zip(one.shape, other.shape, strict=True)):
+        return False
+    return bool(np.isclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True).all())
 
 
 def finished(comparison: Comparison, count: int) -> None:
