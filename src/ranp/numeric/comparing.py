@@ -19,7 +19,7 @@ from torch import nn
 
 from ranp.masking import Derandomised, MaskedRun
 from ranp.numeric.sizes import affordable
-from ranp.numeric.values import CAREFUL, DRAWN, OWN, inputs_for, networks, shaken, with_rows
+from ranp.numeric.values import CAREFUL, DRAWN, OWN, REDRAWN, inputs_for, networks, shaken, with_rows
 from ranp.replica import Guard
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
@@ -77,6 +77,7 @@ class _Attempt:
     inputs: Any
     precision: Precision
     values: str
+    seed: int
     note: str = ""
 
 
@@ -119,8 +120,8 @@ def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_
     has_data = all(t.device.type != "meta" for t in (*tensors_in(tracer.example), *tracer.model.parameters()))
     for inputs, told in sizes:
         for precision in (FLOAT32, FLOAT64) if sparing else (FLOAT64, FLOAT32):
-            for values in (DRAWN, CAREFUL, *([OWN] if has_data else [])):
-                yield _Attempt(inputs, precision, values, told)
+            for seed, values in enumerate((DRAWN, CAREFUL, *([OWN] if has_data else []), REDRAWN, REDRAWN, REDRAWN)):
+                yield _Attempt(inputs, precision, values, seed, told)
 
 
 def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Numbers:
@@ -129,7 +130,7 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
     Raises:
         _TellsNothingError: It shows neither that the networks agree nor that they differ.
     """
-    precision, generator = attempt.precision, torch.Generator().manual_seed(0)
+    precision, generator = attempt.precision, torch.Generator().manual_seed(attempt.seed)
     options: dict[str, Any] = {"values": attempt.values, "double": precision.double, "generator": generator}
     full, thin = networks(tracer.model, slim, keeps_of(tracer.births, keep), **options)
     worst, notes = 0.0, [attempt.note, "" if precision.double else f"compared in {precision.name}"]
@@ -206,18 +207,22 @@ class _Pair:
             pair = replace(self, inputs=at_least_two(self.inputs))
             return pair.run_masked(), pair
 
-    def run_masked(self, before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None) -> Any:
+    def run_masked(
+        self, before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None, ledger: Ledger | None = None
+    ) -> Any:
         """Runs the full network with its removed channels silenced; ``before`` sees what every operator reads."""
         tracer = self.tracer
         masked = _sharing(self.full)
         space = LabelSpace(size=tracer.space.size)
         give_birth(masked, space, tracer.births)
-        outermost = frozenset(index for mode, index in tracer.lessons.outermost if mode is self.train)
+        places = tracer.runs[self.train].ledger.places()  # at another size there may be more operators, or fewer
+        turned = frozenset(places[index] for mode, index in tracer.lessons.outermost if mode is self.train)
         run = MaskedRun(self.keep, double=self.precision.double)
-        options: dict[str, Any] = {"run": run, "outermost": outermost, "before": before}
+        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before}
+        ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(
-                masked, self.inputs, space, Ledger(), tracer.births, tracer.layers, train=self.train, **options
+                masked, self.inputs, space, ledger, tracer.births, tracer.layers, train=self.train, **options
             )
 
     def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
@@ -243,12 +248,13 @@ class _Pair:
             return math.inf
         return _difference(expected, got)
 
-    def departure(self) -> tuple[bool, int, str] | None:
-        """The first operator that reads other values in the slim network than in the masked one.
+    def departure(self) -> tuple[bool, int, str]:
+        """The first operator that reads other values in the slim network than in the masked one, or the last of all.
 
         Both run the same operators, so sums over what each reads of the kept channels tell.
         """
         sums: list[list[float]] = []
+        ledger = Ledger()
         close = {"rtol": 10 * self.precision.tolerance, "atol": 0.1 * self.precision.tolerance}
 
         def note(index: int, record: OpRecord, tensors: list[torch.Tensor]) -> None:
@@ -260,14 +266,20 @@ class _Pair:
             if len(mine) != len(theirs) or not np.allclose(mine, theirs, equal_nan=True, **close):
                 raise MisalignedError(index, "code around it computes with the number of channels, or their places")
 
-        self.run_masked(note)
+        self.run_masked(note, ledger)
         try:
             self.run_slim(compare)
         except MisalignedError as error:
-            return self.train, error.index, error.detail
+            return self.train, self._in_trace(ledger, error.index), error.detail
         except Exception as error:
-            return self.train, len(sums) - 1, f"the slim network does not run: {_first_line(error)}"
-        return None
+            logger.info("the slim network does not run: %s", error)
+        return self.train, self._in_trace(ledger, len(ledger.records) - 1), "the outputs differ behind it"
+
+    def _in_trace(self, ledger: Ledger, index: int) -> int:
+        """The number that an operator of a run at this size has in the trace."""
+        place = ledger.places()[min(index, len(ledger.records) - 1)]
+        places = self.tracer.runs[self.train].ledger.places()
+        return places.index(place) if place in places else min(index, len(places) - 1)
 
 
 def _sharing(model: nn.Module) -> nn.Module:
@@ -286,10 +298,11 @@ def _unwritten(model: nn.Module) -> Iterator[None]:
 
 
 def _weight(tensor: torch.Tensor) -> float:
-    """A sum in which no element can stand for another's absence; counts for tensors that hold no reals."""
+    """A sum in which no element can stand for another, nor at its place; counts for tensors that hold no reals."""
     if not tensor.is_floating_point():
         return float(tensor.numel())
-    return float(tensor.double().abs().sum())
+    places = torch.arange(tensor.numel(), dtype=torch.float64, device=tensor.device).reshape(tensor.shape)
+    return float((tensor.double().abs() * (1.5 + places.sin())).sum())
 
 
 def _restricted(record: OpRecord, tensors: list[torch.Tensor], keep: Mask) -> Iterator[torch.Tensor]:

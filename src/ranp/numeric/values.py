@@ -17,8 +17,9 @@ from torch import nn
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.stage import at_least_two, copy_model, is_floating, map_tensors, named_tensors, tensors_in
 
-DRAWN, CAREFUL, OWN = "drawn", "careful", "own"
-"""How values are chosen: equal ones drawn freely; all signs and ranges left as they are; nothing changed at all."""
+DRAWN, CAREFUL, OWN, REDRAWN = "drawn", "careful", "own", "redrawn"
+"""How values are chosen: equal ones drawn freely; all signs and ranges left as they are; nothing changed at all; weights
+drawn anew, with the spread they have."""
 
 
 def networks(
@@ -63,12 +64,14 @@ def _value(
     if values == OWN or not tensor.numel():
         return tensor if wide.dtype == tensor.dtype else wide
     equal = bool((wide == wide.flatten()[0]).all())
+    if values == REDRAWN and not equal and tensor.dim() > 1 and isinstance(tensor, nn.Parameter):
+        return wide.mean() + wide.std() * _noise(wide, generator)
     if tensor.dim() > 1 and not equal:
         return tensor if wide.dtype == tensor.dtype else wide
-    if values == DRAWN and tensor.dim() > 1:
+    if values in (DRAWN, REDRAWN) and tensor.dim() > 1:
         return _noise(wide, generator) / max(1, tensor[0].numel()) ** 0.5
     if not bool(wide.any()):
-        return 0.3 * (_noise(wide, generator) if values == DRAWN else _uniform(wide, generator))
+        return 0.3 * (_noise(wide, generator) if values in (DRAWN, REDRAWN) else _uniform(wide, generator))
     return wide * (0.5 + _uniform(wide, generator))
 
 
@@ -109,7 +112,7 @@ def inputs_for(example: Any, *, values: str, double: bool, generator: torch.Gene
         wide = _converted(x.detach(), double)
         if values == OWN or not x.numel() or not bool((wide == wide.flatten()[0]).all()):
             return wide
-        return _noise(wide, generator) if values == DRAWN else 0.5 + _uniform(wide, generator)
+        return _noise(wide, generator) if values in (DRAWN, REDRAWN) else 0.5 + _uniform(wide, generator)
 
     return map_tensors(draw, example)
 
@@ -135,7 +138,7 @@ def with_rows(inputs: Any, rows: int, *, values: str) -> Any:
     def shake(x: torch.Tensor) -> torch.Tensor:
         if not is_floating(x) or x.dim() < 2:
             return x
-        if values == DRAWN:
+        if values in (DRAWN, REDRAWN):
             return x + 0.5 * x.std() * _noise(x, generator)
         return x * (0.5 + _uniform(x, generator))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -38,6 +39,10 @@ PRODUCER = "_ranp_producer"
 
 Births = Mapping[tuple[str, int], Vector]
 """``(tensor name, dimension) -> labels`` of every parameter and buffer."""
+
+
+Place = tuple[str, str, int]
+"""Module, operator, and which one of its kind in that module: tells an operator in a run at another size too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,16 @@ class Ledger:
     drew: bool = False
     """True if the code drew random numbers that may have decided its path."""
 
+    def places(self) -> list[Place]:
+        """Where every operator stands."""
+        seen: Counter[tuple[str, str]] = Counter()
+        found = []
+        for record in self.records:
+            key = (record.where, record.name)
+            found.append((*key, seen[key]))
+            seen[key] += 1
+        return found
+
     def join(self, other: Ledger) -> None:
         """Takes in what another run of the same network left, but for the operators themselves."""
         self.unknown |= other.unknown
@@ -142,6 +157,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layers: Collection[str],
         *,
         outermost: frozenset[int] = frozenset(),
+        outermost_at: frozenset[Place] = frozenset(),
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
@@ -152,6 +168,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
         self.outermost, self.before, self.run, self.after = outermost, before, run, after
         self.depthwise, self.decisions = depthwise, decisions
+        self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
         self.unread: dict[int, list[weakref.ref[torch.Tensor]]] = {}
         self.held: list[torch.Tensor] = []
@@ -197,7 +214,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.after(func, args, kwargs, out, where)
         self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        op = Op(func, args, kwargs, out, self.space, where, index, index in self.outermost, depthwise, self._on_layer)
+        place = (where, name, self.seen[where, name])
+        self.seen[where, name] += 1
+        outermost = index in self.outermost or place in self.outermost_at
+        op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
             found(op)
