@@ -70,6 +70,8 @@ def _value(
         return tensor if wide.dtype == tensor.dtype else wide
     if values in (DRAWN, REDRAWN) and tensor.dim() > 1:
         return _noise(wide, generator) / max(1, tensor[0].numel()) ** 0.5
+    if values == REDRAWN and name.endswith("bias"):  # so that units which never fire do
+        return wide.abs() + _uniform(wide, generator)
     if not bool(wide.any()):
         return 0.3 * (_noise(wide, generator) if values in (DRAWN, REDRAWN) else _uniform(wide, generator))
     return wide * (0.5 + _uniform(wide, generator))
