@@ -75,7 +75,7 @@ def test_a_batch_is_a_pair(batch: Any, got: str):
 
 
 def test_batches_are_iterable():
-    with pytest.raises(DataError, match="int, which cannot be iterated"):
+    with pytest.raises(DataError, match="batches=5 cannot be iterated"):
         attempt(5)
 
 
@@ -126,7 +126,7 @@ def test_options():
         attempt(trace=Trace((), {}))
     with pytest.raises(UnsupportedError, match="meta device"):
         attempt(model=net().to("meta"))
-    with pytest.raises(UnsupportedError, match="unknown reduction 'median'"):
+    with pytest.raises(UnsupportedError, match="unknown reduction of criterion 'odd' 'median'"):
         Criterion("odd", lambda w, g: w, "median")  # type: ignore[arg-type]
 
 

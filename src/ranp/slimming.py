@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from ranp import arguments
 from ranp.errors import PlanMismatchError
-from ranp.initialisation import Initialiser, initialise
+from ranp.initialisation import COPY, Initialiser, check_initialiser, initialise
 from ranp.plan import Plan
 from ranp.tracing import PINNED, Trace, trace
 from ranp.tracing.cutting import Keeps, cut_copy, sizes_of
@@ -33,7 +34,9 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
     Raises:
         PlanMismatchError: The plan was made for another network.
     """
-    network = unwrap(model)
+    network, seed = unwrap(model), arguments.seed(seed)
+    check_initialiser(init, COPY)
+    arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
     keeps: Keeps = {name: {dim: cut.keep for dim, cut in cuts.items()} for name, cuts in plan.cuts.items()}
     wrong = _wrong_sizes(network, plan)
     if wrong:
@@ -43,7 +46,7 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
             )
         keeps = keeps_for(trace(network, example), plan)
     result = cut_copy(network, keeps, meta=False)
-    if init != "copy":
+    if init != COPY:
         initialise(result, init, seed)
     result.train(network.training)
     return result

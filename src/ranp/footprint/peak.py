@@ -122,5 +122,7 @@ def training_memory(
         UnsupportedError: The network or the loss asks for values of tensors, or does not run on the example.
     """
     if step is None:
-        raise UnsupportedError("training_memory needs a step; for an inference, pass rehearse(..., step=None) to peak")
+        raise UnsupportedError(
+            "step=None is an inference. Pass a ranp.TrainingStep, or rehearse(..., step=None) to peak."
+        )
     return peak(rehearse(model, example, step=step, loss=loss, target=target))

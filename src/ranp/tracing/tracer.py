@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from ranp.arguments import told
 from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_copy
@@ -151,7 +152,7 @@ class Tracer:
         except Exception as error:
             if any(t.device.type == "meta" for t in tensors_in(self.example)):
                 raise UnsupportedError(
-                    f"the network does not run without data ({_brief(error)}). Pass a real example, not one on meta."
+                    f"the network does not run without data ({told(error)}). Pass a real example, not one on meta."
                 ) from error
             logger.info("running on the real example, since the network needs data: %s", _brief(error))
             self.meta = False
@@ -160,7 +161,7 @@ class Tracer:
             except Exception as real:
                 shapes = [tuple(t.shape) for t in tensors_in(self.example)]
                 raise UnsupportedError(
-                    f"the network does not run on the example of shapes {shapes}: {_brief(real)}. "
+                    f"the network does not run on the example of shapes {shapes}: {told(real)}. "
                     "Pass inputs of one call as example=."
                 ) from real
 
