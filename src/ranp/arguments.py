@@ -86,15 +86,21 @@ def number(
     name: str, value: Any, allowed: str, *, below: float = math.inf, error: type[RanpError] = UnsupportedError
 ) -> float:
     """A finite number from 0 up to, not including, ``below``; no text and no truth value."""
-    found = math.nan
-    if isinstance(value, SupportsFloat) and not isinstance(value, bool | np.bool_):
-        try:
-            found = float(value)
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            found = math.nan
+    found = amount(value)
     if not 0 <= found < below:
         raise refused(name, value, allowed, error)
     return found
+
+
+def amount(value: Any) -> float:
+    """The value as a float; NaN where it is not a finite number from 0 on."""
+    if not isinstance(value, SupportsFloat) or isinstance(value, bool | np.bool_):
+        return math.nan
+    try:
+        found = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # such as a tensor of several numbers
+        return math.nan
+    return found if 0 <= found < math.inf else math.nan
 
 
 def choice(what: str, value: Any, allowed: Iterable[str], error: type[RanpError] = UnsupportedError) -> str:

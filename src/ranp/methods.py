@@ -46,7 +46,7 @@ class Method:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise UnsupportedError(f"a method needs a name, got {self.name!r}. Pass a non-empty string.")
+            raise UnsupportedError(f"a method needs a name, got {arguments.shown(self.name)}. Pass a non-empty string.")
         arguments.flag("balance", self.balance)
 
     def costs(self, trace: Trace, resource: Resource | None = None) -> Costs | None:

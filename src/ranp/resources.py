@@ -21,6 +21,7 @@ without children, 4 bytes each, in ``true`` all, at their real size; shared ones
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -68,7 +69,11 @@ class Costs(Mapping[str, float]):
     def __post_init__(self) -> None:
         costs = arguments.kind("values_by_layer", self.values_by_layer, Mapping, "a mapping from layer name to cost")
         for name, value in costs.items():
-            arguments.number(f"the {self.resource} cost of layer {name!r}", value, "a finite number, at least 0")
+            if math.isnan(arguments.amount(value)):
+                raise UnsupportedError(
+                    f"resource {self.resource!r} gives layer {name!r} the cost {arguments.shown(value)}; a cost is a "
+                    "finite number >= 0"
+                )
         object.__setattr__(self, "values_by_layer", dict(costs))
 
     def __getitem__(self, name: str) -> float:

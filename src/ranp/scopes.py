@@ -84,7 +84,9 @@ def resolve(scope: str | Scope | Wanted) -> Scope:
     if isinstance(scope, str):
         return SCOPES.get(scope)
     if not callable(scope):
-        raise UnsupportedError(f"scope={scope!r} is not a scope. Pass a name ({', '.join(SCOPES)}) or a function.")
+        raise UnsupportedError(
+            f"scope={arguments.shown(scope)} is not a scope. Pass a name ({', '.join(SCOPES)}) or a function."
+        )
     return _from_function(scope)
 
 

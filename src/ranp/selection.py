@@ -298,11 +298,15 @@ class Selection:
         coupling, held = self.coupling, Counter[str]()
         homes = coupling.split(coupling.block[coupling.classes] < 0)
         for layer, flags in zip(coupling.trace.layers, homes, strict=True):
-            held[self._why(layer, flags)] += layer.channels
+            if layer.name in coupling.whole or not layer.pins:
+                held[self._why(layer, flags)] += layer.channels
+            else:
+                for pin in layer.pins:
+                    held[str(replace(pin, where=""))] += pin.channels
         reasons = "; ".join(f"{count} channels: {why}" for why, count in held.most_common(3))
         return (
             f"{asked} cannot be met: no channel of this network may be removed ({reasons}). Pass less in keep=, or "
-            "look at ranp.trace(model, example).pins for the code to change."
+            "change the code that ranp.trace(model, example).pins names."
         )
 
     def _refusal_of_share(self, wish: float) -> str:

@@ -6,6 +6,7 @@ never changes. Layers that ``Scores.excluded`` names take no part and keep their
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -76,7 +77,10 @@ def reweight(scores: Scores, costs: Mapping[str, float], strength: float) -> Sco
             raise PlanMismatchError(
                 f"layer {name!r} has scores but no cost. Measure the costs on a trace of the model that was scored."
             )
-        arguments.number(f"the cost of layer {name!r}", costs[name], "a finite number, at least 0", error=DataError)
+        if math.isnan(arguments.amount(costs[name])):
+            raise DataError(
+                f"the cost of layer {name!r} is {arguments.shown(costs[name])}; it must be a finite number, at least 0."
+            )
     taus = torch.tensor([float(costs[name]) for name in names], dtype=torch.float64)
     largest = taus.max()
     shares = torch.softmax(-taus / largest if largest > 0 else taus, 0)
