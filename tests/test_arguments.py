@@ -248,6 +248,18 @@ def test_asking_for_nothing_of_a_network_that_must_stay_whole_is_fine() -> None:
         assert pruned.plan.sparsity.removed == 0
 
 
+def test_inference_mode_around_a_call_changes_nothing() -> None:
+    model = build()
+    outside = ranp.prune(model, [(X, Y)], F.cross_entropy, sparsity=0.3)
+    with torch.inference_mode():
+        inside = ranp.prune(model, [(X, Y)], F.cross_entropy, sparsity=0.3)
+        slim = ranp.slim(build(), outside.plan)
+        assert ranp.trace(model, X).prunable == outside.trace.prunable
+    assert inside.plan == outside.plan
+    for network in (inside.model, slim):
+        F.cross_entropy(network(X), Y).backward()
+
+
 def line_of(function: Any) -> str:
     return f"{__file__} line {function.__code__.co_firstlineno + 1}"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from ranp import arguments
@@ -78,6 +79,7 @@ class Pruned:
         return before, after
 
 
+@torch.inference_mode(False)  # what is made inside could not be followed, nor trained
 def prune(
     model: nn.Module,
     batches: Iterable[Any],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from ranp import arguments
@@ -16,6 +17,7 @@ from ranp.tracing.cutting import Keeps, cut_copy, sizes_of
 from ranp.tracing.stage import unwrap
 
 
+@torch.inference_mode(False)  # its tensors could not be trained
 def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
     """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
 

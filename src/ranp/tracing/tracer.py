@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -53,6 +54,7 @@ ROUNDS = 40
 """Trial cuts before everything that is still in doubt is kept. Real networks needed one to four."""
 
 
+@torch.inference_mode(False)  # its operators are not taken apart into those that have rules
 def trace(model: nn.Module, example: Any) -> Trace:
     """Runs a copy of the model on an example and finds which channels stand or fall together.
 
