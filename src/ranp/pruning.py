@@ -137,7 +137,7 @@ def prune(
         round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time:
             the multiple of 1, 2, 4, 8 or 16 that leaves the most FLOPs within it.
         init: ``"copy"`` keeps the weights that stay (right for a pretrained model); ``"glorot"``, ``"orthogonal"``,
-            ``"kaiming"`` or a function draw new ones, as the paper does.
+            ``"kaiming"`` or a function draw new ones, as the paper does. Names leave frozen parameters as they are.
         max_batches: Score on no more than this many batches.
         seed: Of everything random.
         step: What a training step is, for budgets and resources of memory and time; default: one of Adam in float32
@@ -146,9 +146,9 @@ def prune(
         progress: True logs every batch scored; a function gets ``(done, total or None)``.
 
     Raises:
-        InfeasibleError: A layer would lose all its channels, or a budget cannot be met; the message says what is
-            feasible.
-        DataError: The batches or the loss are not usable.
+        InfeasibleError: A layer would lose all its channels, no channel may be removed at all, or a budget cannot be
+            met; the message says why, or what is feasible.
+        DataError: The batches or the loss are not usable, or code of the user's failed: the message says which, where.
         UnsupportedError: An option is unknown, or no correct slim network was found.
     """
     sparsity, budgets = _amount(sparsity, budget)

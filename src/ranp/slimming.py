@@ -30,11 +30,12 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
         example: Inputs of one call; needed only where a cut dimension has another full size here than in the plan
             (flatten -> linear at another input size), to find the cut anew.
         init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
-            new ones: the paper re-initialises, only its widths survive.
+            new ones: the paper re-initialises, only its widths survive. Names leave frozen parameters as they are.
         seed: For the weights that are drawn.
 
     Raises:
         PlanMismatchError: The plan was made for another network.
+        UnsupportedError: ``init`` is unknown, or another argument is not what it should be.
     """
     network, seed = unwrap(model), arguments.seed(seed)
     check_initialiser(init, COPY)
