@@ -136,7 +136,9 @@ def score_many(
         PlanMismatchError: The trace is not of this model.
     """
     rules: dict[str, Criterion] = {}
-    for rule in map(find_criterion, (criteria,) if isinstance(criteria, str) else criteria):
+    allowed = "names of criteria, or ranp.Criterion values"
+    given: tuple[str | Criterion, ...] = arguments.several("criteria", criteria, (str, Criterion), allowed)
+    for rule in map(find_criterion, given):
         if rules.setdefault(rule.name, rule) != rule:
             raise UnsupportedError(f"two different criteria are named {rule.name!r}. Give each a name of its own.")
     if not rules:
