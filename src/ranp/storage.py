@@ -118,7 +118,9 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     about = sealed.entry(path, header, "network")
     plan = plan_from_text(path, header["plan"])
     with untouched_rng():
-        network = slim(hollow(make), plan, example=example)
+        with arguments.blamed("build", error=UnsupportedError):
+            full = hollow(make)
+        network = slim(full, plan, example=example)
     try:
         _fill(network, tensors, about)
     except PlanMismatchError as error:
@@ -181,8 +183,7 @@ def hollow(build: Build) -> nn.Module:
             return unwrap(network)
     except Exception as error:  # The builder is the user's code and may raise anything.
         logger.info("the network cannot be built without data (%s: %s)", type(error).__name__, error)
-    with arguments.blamed("build", error=UnsupportedError):
-        network = build()
+    network = build()
     if not isinstance(network, nn.Module):
         raise UnsupportedError(f"build made a {type(network).__name__}. Pass a function that returns the full network.")
     return unwrap(network)
