@@ -12,6 +12,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from ranp import arguments
 from ranp.errors import DataError, StorageError, unknown_name
 from ranp.files import checksum, read_bytes, write_atomic
 
@@ -47,8 +48,11 @@ class Scores(Mapping[str, torch.Tensor]):
     batches: int = 0
 
     def __post_init__(self) -> None:
-        if self.stage not in STAGES:
-            raise DataError(unknown_name("stage of scores", self.stage, STAGES))
+        arguments.choice("stage of scores", self.stage, STAGES, DataError)
+        for what, given in (("channels", self.channels), ("weights", self.weights), ("excluded", self.excluded)):
+            arguments.kind(what, given, Mapping, "a mapping from layer names", DataError)
+        arguments.kind("criterion", self.criterion, str, "the name of a criterion", DataError)
+        object.__setattr__(self, "batches", arguments.whole("batches", self.batches, 0, error=DataError))
         if not self.channels:
             raise DataError("scores need at least one layer, got none. Score a network with conv or linear layers.")
         channels = {name: _checked(name, values).to(torch.float64) for name, values in self.channels.items()}
@@ -110,6 +114,7 @@ class Scores(Mapping[str, torch.Tensor]):
         Raises:
             StorageError: The file cannot be written.
         """
+        arguments.path(path)
         tensors = {_CHANNELS + name: values for name, values in self.channels.items()}
         tensors |= {_WEIGHTS + name: values for name, values in self.weights.items()}
         metadata = {"format": FORMAT, "version": str(VERSION), "scores": json.dumps(self._settings())}
@@ -123,7 +128,7 @@ class Scores(Mapping[str, torch.Tensor]):
         Raises:
             StorageError: The file is missing, torn, altered, of another kind, or of a newer version.
         """
-        data = read_bytes(path)
+        data = read_bytes(arguments.path(path))
         try:
             metadata = _header(data)[0].get("__metadata__") or {}
         except (ValueError, AttributeError) as error:
