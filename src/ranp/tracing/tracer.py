@@ -352,7 +352,7 @@ class Tracer:
         return self._compare(slim, Comparison(expected, classes.roots, keep, numbers=self.meta), train)
 
     def follows(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[bool | None, str]:
-        """The same for a copy with single channels: whether they agree, None if that cannot be told, and what differs."""
+        """The same for a copy with single channels: whether they agree (None: nobody can tell), and what differs."""
         expected = self.runs[train].ledger.records
         comparison = LooseComparison(expected, classes.roots, keep, numbers=self.meta)
         failure = self._compare(slim, comparison, train)
