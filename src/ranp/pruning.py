@@ -6,7 +6,6 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from glob import escape
 from typing import Any
 
 import torch
@@ -277,14 +276,13 @@ def prune_scored(
     told |= settings or {}
     scene = Scene(unwrap(model), example, TrainingStep()) if scene is None else scene
     roundings = _roundings(round_to, budgets)
-    patterns, blamed = arguments.patterns(keep), tuple[str, ...]()
     for round_ in range(ROUNDS + 1):
         selections = [
             Selection.of(
                 scores,
                 trace,
                 scope=how.scope,
-                keep=(*patterns, *(escape(name) for name in blamed)),
+                keep=keep,
                 tie=tie,
                 min_channels=min_channels,
                 round_to=rounding,
@@ -303,15 +301,16 @@ def prune_scored(
         if verification.ok is not False:
             break
         blamed = tracer.layers_to_blame()
-        if round_ < ROUNDS - 1:
+        if round_ < ROUNDS - 1 or not blamed:
             logger.info("the slim network failed its check, trying again: %s", verification.where)
-            trace, blamed = tracer.relearned(), tuple[str, ...]()
-        elif blamed:
+            trace = tracer.relearned()
+        else:
             logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), verification.where)
+            trace = tracer.keeping(blamed, "a check failed with fewer of its channels")
     else:
+        named = f"these layers and those that feed them ({', '.join(blamed)})" if blamed else "layers near it"
         raise UnsupportedError(
-            f"no correct slim network was found: {verification.where}. It shows in {', '.join(blamed) or 'no layer'}; "
-            "pass these and the layers before them as keep=[...]."
+            f"no correct slim network was found: {verification.where}. Keep {named} whole, with keep=[...]."
         )
     if verification.ok is None and not unchecked:
         raise UnsupportedError(

@@ -197,7 +197,8 @@ class Comparison:
                 continue
             if len(wanted) != len(found) or any(w not in (-1, f) for w, f in zip(wanted, found, strict=True)):
                 raise MisalignedError(
-                    index, f"{full.name} in {full.where!r} reads {found} where {tuple(wanted)} is left of the channels"
+                    index,
+                    f"code around {full.name} in {full.where!r} regroups channels: {found}, and not {tuple(wanted)}",
                 )
 
     def _single(self, vector: Vector) -> bool:

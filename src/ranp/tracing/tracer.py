@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,6 +214,8 @@ class Tracer:
                 self.space.pin(labels, "no operator of the run used it", "", quiet=True)
         for one, other in self.lessons.unions:
             self.space.unite(one, other)
+        for vector, reason in self.lessons.distrusted:
+            self.space.pin(vector, reason, "")
         self._keep_what_decides()
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
@@ -390,6 +392,15 @@ class Tracer:
         found = labels_at(self.runs[train].ledger.records, index, lambda vector: bool(classes.ids[vector].any()))
         ids = {int(i) for vectors in found.values() for vector in vectors for i in classes.ids[vector]} - {0}
         return tuple(layer.name for layer in self.assembled(classes).layers if ids & set(layer.classes.tolist()))
+
+    def keeping(self, names: Collection[str], reason: str) -> Trace:
+        """The Trace once the channels of some layers must stay."""
+        classes = self.space.resolve()
+        whole = [layer.classes for layer in self.assembled(classes).layers if layer.name in names]
+        ids = np.unique(np.concatenate(whole))
+        self.lessons.distrusted.append((np.flatnonzero(np.isin(classes.ids, ids[ids != 0])), reason))
+        self.space.pin(*self.lessons.distrusted[-1], "")
+        return self.assembled(self.settle())
 
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
