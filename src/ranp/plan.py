@@ -199,7 +199,7 @@ class Plan:
             StorageError: The file is missing, torn, of another kind, newer than this release, or an entry is wrong;
                 the message names the entry.
         """
-        value = files.read_json(path, kind=FORMAT, version=VERSION)
+        value, _ = files.read_editable_json(path, kind=FORMAT, version=VERSION)
         try:
             plan = _from_json(value)
             _check_outputs(plan)
