@@ -126,7 +126,6 @@ def prune(
     from ranp.initialisation import INITIALISATIONS
     from ranp.paper.training.team import joined
     from ranp.rehearsal import TrainingStep
-    from ranp.storage import plan_text
 
     if budget and sparsity is not None:
         raise UnsupportedError(f"--sparsity {sparsity:g} and --budget {budget[0]} are both given. Pass one of them.")
@@ -183,7 +182,7 @@ def prune(
                 checkpointing=checkpointing,
                 progress=progress,
             )
-        team.agree("plan", plan_text(pruned.plan))
+        team.agree("plan", pruned.plan.to_json())
         if not team.leads:
             return
         recipe: dict[str, Any] = {
