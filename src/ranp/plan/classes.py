@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 Numbers = tuple[int, ...]
 Flags = npt.NDArray[np.bool_]
 
-REMEDY = "Change all of them at once with plan.edited(layer=..., keep=...) or 'ranp plan edit'"
-
 
 @dataclass(frozen=True, slots=True)
 class ChannelClasses:
@@ -64,17 +62,17 @@ def choice(plan: Plan) -> Flags:
     places = list(_places(plan))
     numbers = np.concatenate([place.classes for place in places])
     flags = np.concatenate([place.stays for place in places])
-    if numbers.min() < 0 or numbers.max() > len(numbers):
-        raise PlanMismatchError(
-            f"a class has number {max(numbers.max(), -numbers.min())}, but there are {len(numbers)} channels in all. "
-            "Number the classes from 1 on, with 0 for what must stay."
-        )
+    for number in (int(numbers.min()), int(numbers.max())):
+        if not 0 <= number <= len(numbers):
+            raise PlanMismatchError(
+                f"a class has number {number}. Number the classes from 1 on, without gaps; 0 is what must stay."
+            )
     size = int(numbers.max()) + 1
     there, kept = np.bincount(numbers, minlength=size), np.bincount(numbers, flags, minlength=size)
     at_odds = kept < there
     at_odds[1:] &= kept[1:] > 0
     if at_odds.any():
-        raise PlanMismatchError(_conflict(places, int(np.argmax(at_odds))))
+        raise PlanMismatchError(_conflict(plan, places, int(np.argmax(at_odds))))
     stays: Flags = kept > 0
     stays[0] = True
     return stays
@@ -104,22 +102,26 @@ def check(plan: Plan) -> None:
 
 def _places(plan: Plan) -> Iterator[Place]:
     """Layers first, then every dimension that can be cut, with what the plan says of them."""
-    arrays: dict[int, npt.NDArray[np.int64]] = {}  # many places share one tuple
+    arrays: dict[int, npt.NDArray[np.int64]] = {}
+    said: set[tuple[int, int]] = set()  # many places share both tuples, and so say the same
 
-    def place(name: str, classes: Numbers, size: int, keep: Numbers | None) -> Place:
+    def place(name: str, classes: Numbers, size: int, keep: Numbers | None) -> Iterator[Place]:
         if len(classes) != size:
             raise PlanMismatchError(f"{name} has size {size} but {len(classes)} classes. Make the plan again.")
+        if (id(classes), id(keep)) in said:
+            return
+        said.add((id(classes), id(keep)))
         if id(classes) not in arrays:
             arrays[id(classes)] = np.asarray(classes, dtype=np.int64)
         stays = np.full(size, keep is None)
         if keep is not None:
             stays[list(keep)] = True
-        return Place(name, arrays[id(classes)], stays)
+        yield Place(name, arrays[id(classes)], stays)
 
     known = plan.classes
     for layer, size in plan.channels.items():
         if layer in known.layers:
-            yield place(f"layer {layer!r}", known.layers[layer], size, plan.kept[layer])
+            yield from place(f"layer {layer!r}", known.layers[layer], size, plan.kept[layer])
         elif len(plan.kept[layer]) < size:
             raise PlanMismatchError(f"layer {layer!r} keeps {shown(plan.kept[layer])} of {size}, but must stay whole.")
     for layer in known.layers.keys() - plan.channels.keys():
@@ -128,13 +130,13 @@ def _places(plan: Plan) -> Iterator[Place]:
         for dim, classes in by_dim.items():
             cut = plan.cuts.get(name, {}).get(dim)
             size, keep = (len(classes), None) if cut is None else (cut.size, cut.keep)
-            yield place(f"dimension {dim} of {name!r}", classes, size, keep)
+            yield from place(f"dimension {dim} of {name!r}", classes, size, keep)
     for name, cuts in plan.cuts.items():
         for dim in cuts.keys() - known.dims.get(name, {}).keys():
             raise PlanMismatchError(f"dimension {dim} of {name!r} is cut, but must stay whole. Take that cut out.")
 
 
-def _conflict(places: list[Place], number: int) -> str:
+def _conflict(plan: Plan, places: list[Place], number: int) -> str:
     """The sentence for a class that one place keeps and another removes, or that must stay."""
     keeper = remover = ""
     for place in places:
@@ -147,4 +149,8 @@ def _conflict(places: list[Place], number: int) -> str:
                 keeper, remover = (keeper or told, remover) if stays else (keeper, remover or told)
     if number == 0:
         return f"{remover}, which must stay. Keep it."
-    return f"{remover}, but {keeper}: both are class {number} and stand or fall together. {REMEDY}."
+    layer = next((name for name, numbers in plan.classes.layers.items() if number in numbers), "...")
+    return (
+        f"{remover}, but {keeper}: both are class {number} and stand or fall together. "
+        f"Move all of that class with plan.edited(layer={layer!r}, keep=...) or 'ranp plan edit'."
+    )

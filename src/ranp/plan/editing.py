@@ -33,17 +33,16 @@ def edit(plan: Plan, changes: Mapping[str, Keep]) -> Plan:
     stays = choice(plan)
     asked: dict[int, tuple[str, bool]] = {}
     for layer, keep in changes.items():
-        numbers, flags = _wish(plan, layer, keep, stays)
-        for number, flag in zip(numbers, flags.tolist(), strict=True):
-            other, before = asked.setdefault(number, (layer, flag))
+        for index, (number, flag) in enumerate(_wish(plan, layer, keep, stays)):
+            channel = f"channel {index} of {layer!r}"
+            other, before = asked.setdefault(number, (channel, flag))
             if before != flag:
+                goes, remains = (other, channel) if flag else (channel, other)
                 raise PlanMismatchError(
-                    f"layer {layer!r} {'keeps' if flag else 'removes'} channels that {other!r} "
-                    f"{'keeps' if before else 'removes'}, but they stand or fall together (class {number}). "
-                    "Ask for the same in both, or only in one."
+                    f"{channel} and {other} stand or fall together (class {number}), but {remains} is to stay and "
+                    f"{goes} to go. Ask for the same of both."
                 )
-    for number, (_, flag) in asked.items():
-        stays[number] = flag
+            stays[number] = flag
     kept = dict(plan.kept)
     for layer, classes in plan.classes.layers.items():
         kept[layer] = _left(f"layer {layer!r}", stays[list(classes)])
@@ -63,8 +62,8 @@ def _left(place: str, flags: Flags) -> tuple[int, ...]:
     return tuple(np.flatnonzero(flags).tolist())
 
 
-def _wish(plan: Plan, layer: str, keep: Keep, stays: Flags) -> tuple[tuple[int, ...], Flags]:
-    """The class of each channel of the layer, and whether it is to stay."""
+def _wish(plan: Plan, layer: str, keep: Keep, stays: Flags) -> Iterable[tuple[int, bool]]:
+    """Of each channel of the layer its class, and whether it is to stay."""
     if layer not in plan.kept:
         raise PlanMismatchError(unknown_name("layer", layer, plan.kept))
     classes, size = plan.classes.layers.get(layer), plan.channels[layer]
@@ -85,7 +84,7 @@ def _wish(plan: Plan, layer: str, keep: Keep, stays: Flags) -> tuple[tuple[int, 
     flags[list(indices)] = True
     for index in np.flatnonzero(~flags & (np.asarray(classes) == 0)).tolist():
         raise PlanMismatchError(f"channel {index} of layer {layer!r} must stay. Keep it too.")
-    return classes, flags
+    return zip(classes, flags.tolist(), strict=True)
 
 
 def _first(plan: Plan, layer: str, width: int, stays: Flags) -> tuple[int, ...]:

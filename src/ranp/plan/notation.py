@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import chain, groupby, repeat
+from itertools import chain, repeat
 from typing import Any
+
+import numpy as np
 
 _DIGITS = 10
 """Longer numbers are beyond anything a plan may hold, and are not even turned into one."""
@@ -53,16 +55,17 @@ def format_classes(classes: Sequence[int]) -> str:
     >>> format_classes((1, 2, 3, 7, 8)), format_classes((0, 0, 1, 1, 2, 2))
     ('1-3, 7-8', '0*2, 1-2*2')
     """
-    runs: list[list[int]] = []
-    for number, members in groupby(classes):
-        times = sum(1 for _ in members)
-        if runs and runs[-1][1:] == [number - 1, times] and number > 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number, times])
+    numbers = np.asarray(classes, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    values, times = numbers[starts], np.diff(starts, append=len(numbers))
+    counts_up = (np.diff(values) == 1) & (np.diff(times) == 0) & (values[1:] > 1)
+    firsts = np.flatnonzero(~np.concatenate([[False], counts_up]))
+    lasts = np.append(firsts[1:], len(values)) - 1
     return ", ".join(
-        (f"{first}-{last}" if last > first else str(first)) + (f"*{times}" if times > 1 else "")
-        for first, last, times in runs
+        (f"{first}-{last}" if last > first else str(first)) + (f"*{each}" if each > 1 else "")
+        for first, last, each in zip(
+            values[firsts].tolist(), values[lasts].tolist(), times[firsts].tolist(), strict=True
+        )
     )
 
 

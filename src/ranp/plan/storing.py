@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ranp import files
 from ranp.errors import PlanMismatchError, StorageError
@@ -20,22 +21,22 @@ LARGEST = 1 << 26
 
 def to_json(plan: Plan) -> str:
     """See ``Plan.to_json``."""
-    sparsity, classes = plan.sparsity, plan.classes
+    sparsity, classes = plan.sparsity, _Classes.of(plan.classes)
     layers: dict[str, dict[str, Any]] = {}
     for layer, indices in plan.kept.items():
         layers[layer] = {"channels": plan.channels[layer], "kept": format_indices(indices)}
         if layer in classes.layers:
-            layers[layer]["classes"] = format_classes(classes.layers[layer])
+            layers[layer]["classes"] = classes.layers[layer]
     cuts: dict[str, dict[str, dict[str, Any]]] = {}
     for name, by_dim in plan.cuts.items():
         cuts[name] = {str(dim): {"size": cut.size, "keep": format_indices(cut.keep)} for dim, cut in by_dim.items()}
     uncut: dict[str, dict[str, str]] = {}
-    for name, numbers in classes.dims.items():
-        for dim, of in numbers.items():
-            if str(dim) in cuts.get(name, {}):
-                cuts[name][str(dim)]["classes"] = format_classes(of)
+    for name, texts in classes.dims.items():
+        for dim, text in texts.items():
+            if dim in cuts.get(name, {}):
+                cuts[name][dim]["classes"] = text
             else:
-                uncut.setdefault(name, {})[str(dim)] = format_classes(of)
+                uncut.setdefault(name, {})[dim] = text
     value = {
         "sparsity": {
             "requested": sparsity.requested,
@@ -51,8 +52,8 @@ def to_json(plan: Plan) -> str:
         "layers": layers,
         "cuts": cuts,
         "uncut": uncut,
-        "equal": [list(map(format_classes, entry)) for entry in classes.equal],
-        "coupling": _fingerprint(classes),
+        "equal": classes.equal,
+        "coupling": classes.fingerprint,
     }
     return files.json_text(value, kind=FORMAT, version=VERSION, target="the plan")
 
@@ -84,11 +85,32 @@ def _checked(content: tuple[dict[str, Any], bool], source: str) -> Plan:
     return plan
 
 
-def _fingerprint(classes: ChannelClasses) -> str:
-    """What the network is, not what was decided about it: no edit of a plan may change it."""
-    dims = {name: {str(dim): format_classes(of) for dim, of in dims.items()} for name, dims in classes.dims.items()}
-    layers = {layer: format_classes(of) for layer, of in classes.layers.items()}
-    return files.seal([layers, dims, [list(map(format_classes, entry)) for entry in classes.equal]])
+class _Classes(NamedTuple):
+    """The classes as texts: of layers, of dimensions, and of what must keep equal counts."""
+
+    layers: dict[str, str]
+    dims: dict[str, dict[str, str]]
+    equal: list[list[str]]
+
+    @classmethod
+    def of(cls, classes: ChannelClasses) -> _Classes:
+        known: dict[int, str] = {}  # many tensors share one tuple
+
+        def text(numbers: tuple[int, ...]) -> str:
+            if id(numbers) not in known:
+                known[id(numbers)] = format_classes(numbers)
+            return known[id(numbers)]
+
+        return cls(
+            {layer: text(of) for layer, of in classes.layers.items()},
+            {name: {str(dim): text(of) for dim, of in by_dim.items()} for name, by_dim in classes.dims.items()},
+            [list(map(text, entry)) for entry in classes.equal],
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what the network is, not of what was decided about it: no edit of a plan may change it."""
+        return files.seal(list(self))
 
 
 class _Reader:
@@ -97,7 +119,7 @@ class _Reader:
     def __init__(self, value: dict[str, Any], edited: bool) -> None:
         self.value, self.edited = value, edited
         self.room = LARGEST
-        self.read: dict[str, tuple[int, ...]] = {}  # many tensors say the same
+        self.read: dict[tuple[str, int], tuple[int, ...]] = {}  # many tensors say the same
 
     def plan(self) -> Plan:
         kept: dict[str, tuple[int, ...]] = {}
@@ -126,7 +148,7 @@ class _Reader:
             for entry in _list(self.value["equal"], "'equal'")
         )
         classes = ChannelClasses(of_layers, of_dims, equal)
-        if self.value["coupling"] != _fingerprint(classes):
+        if self.value["coupling"] != _Classes.of(classes).fingerprint:
             raise ValueError(
                 "its classes are not those it was made with: they say what the network is, and only "
                 "'kept' and 'keep' may be edited"
@@ -167,20 +189,22 @@ class _Reader:
             raise ValueError(f"its layers and tensors have more than {LARGEST} channels together")
 
     def indices(self, text: Any, size: int, what: str) -> tuple[int, ...]:
-        try:
-            return parse_indices(_text(text), size)
-        except ValueError as error:
-            raise ValueError(f"in {what}, {error}") from error
+        return self.once((text, size), lambda: parse_indices(text, size), what)
 
     def classes(self, text: Any, what: str) -> tuple[int, ...]:
-        try:
-            known = self.read.get(_text(text))
-            if known is None:
-                known = self.read[text] = parse_classes(text, self.room)
-        except ValueError as error:
-            raise ValueError(f"in {what}, {error}") from error
-        self.spend(len(known))
-        return known
+        numbers = self.once((text, 0), lambda: parse_classes(text, self.room), what)
+        self.spend(len(numbers))
+        return numbers
+
+    def once(self, key: tuple[Any, int], parse: Callable[[], tuple[int, ...]], what: str) -> tuple[int, ...]:
+        if not isinstance(key[0], str):
+            raise ValueError(f"in {what}, {key[0]!r} is not a text such as '0-15, 17'")
+        if key not in self.read:
+            try:
+                self.read[key] = parse()
+            except ValueError as error:
+                raise ValueError(f"in {what}, {error}") from error
+        return self.read[key]
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
@@ -192,10 +216,4 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"{what} is {type(value).__name__} and not a list")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text such as '0-15, 17'")
     return value
