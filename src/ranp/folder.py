@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from ranp.pruning import Pruned
 
 RECIPE = "ranp-recipe"
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
+
+
+def versions() -> dict[str, str]:
+    """What results are made with, to be told beside them."""
+    import torch
+
+    from ranp import __version__
+
+    return {"ranp": __version__, "torch": str(torch.__version__)}
 
 
 def check_folder(out: Path, *, force: bool, remedy: str = "pass --force to write into it") -> None:

@@ -23,7 +23,7 @@ _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
 _ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
 _SUM = re.compile(r"-[0-9a-f]{10}$")
-_TABLES = {"ranp-table": 1, "ranp-comparison": 1}
+_TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
 @dataclass(frozen=True, slots=True)
