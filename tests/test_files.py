@@ -50,6 +50,31 @@ def test_an_interrupt_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.listdir(tmp_path) == []
 
 
+def test_what_a_killed_process_left_is_removed_when_the_file_is_written_again(tmp_path: Path) -> None:
+    (tmp_path / ".a.0123456789abcdef.tmp").write_bytes(b"half")
+    (tmp_path / ".b.0123456789abcdef.tmp").write_bytes(b"of another file")
+    (tmp_path / ".a.notes.tmp").write_bytes(b"of somebody else")
+    files.write_atomic(tmp_path / "a", b"whole")
+    assert sorted(os.listdir(tmp_path)) == [".a.notes.tmp", ".b.0123456789abcdef.tmp", "a"]
+
+
+def test_a_writer_whose_temporary_file_was_taken_for_a_left_over_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, taken = os.replace, []
+
+    def meddle(source: Path, target: Path) -> None:
+        if not taken:
+            taken.append(source)
+            os.unlink(source)
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", meddle)
+    files.write_atomic(tmp_path / "a", b"whole")
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_missing_folder_and_missing_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         files.write_atomic(tmp_path / "nowhere" / "a", b"")

@@ -6,6 +6,7 @@ under the name the user asked for.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
@@ -33,22 +34,37 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes ``data`` so that ``path`` holds either what it held before or all of ``data``, never a part.
 
     The bytes go to a temporary file in the same folder (a rename is atomic only within one file system), are flushed
-    to the disk, and the temporary file takes the name. It is removed if any of that fails.
+    to the disk, and the temporary file takes the name. It is removed if any of that fails; one that a killed process
+    left behind is removed when the file is next written.
 
     Raises:
         StorageError: The folder is missing or not writable, the disk is full, or the path is a folder.
     """
     target = Path(path)
+    while not _placed(target, data):
+        pass  # another process, which wrote the same file, took ours for a left-over
+    for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 16}.tmp"):
+        with suppress(OSError):
+            left.unlink()
+    _sync_folder(target.parent)
+
+
+def _placed(target: Path, data: bytes) -> bool:
+    """Whether the bytes took the name; not if the temporary file was removed meanwhile."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    written = False
     try:
         with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        written = True
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except OSError as error:
+        if written and isinstance(error, FileNotFoundError) and target.parent.is_dir():
+            return False
         raise StorageError(
             f"cannot write {str(target)!r}: {error.strerror or error}. "
             "Check that the folder exists, is writable and has space left."
@@ -56,7 +72,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     finally:
         with suppress(OSError):
             os.unlink(temporary)
-    _sync_folder(target.parent)
+    return True
 
 
 def checksum(data: bytes) -> str:

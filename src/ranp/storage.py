@@ -27,7 +27,7 @@ from ranp.tracing.stage import named_tensors, untouched_rng, unwrap
 __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
 
 FORMAT = "ranp-model"
-VERSION = 1
+VERSION = 2
 _ENTRIES = ("network", "plan", "metadata")
 
 Build = Callable[[], nn.Module]
@@ -120,7 +120,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
 
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``save`` was given as ``metadata``; only the header of the file is read, and no checksum is tested.
+    """What ``save`` was given as ``metadata``; only the header of the file is read, which has a seal of its own.
 
     Raises:
         StorageError: The file is missing, torn, or of another kind.
@@ -129,7 +129,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def plan_of(path: str | os.PathLike[str]) -> Plan:
-    """The plan in a file that ``save`` wrote; only the header is read, and no checksum is tested.
+    """The plan in a file that ``save`` wrote; only the header is read, which has a seal of its own.
 
     Raises:
         StorageError: The file is missing, torn, or of another kind.
