@@ -79,7 +79,8 @@ def edit(
 
     if len(layer) != len(keep) or len(set(layer)) != len(layer):
         raise PlanMismatchError(
-            f"there are {len(set(layer))} layers and {len(keep)} lists of channels. Give each --layer once, and its --keep."
+            f"there are {len(set(layer))} layers and {len(keep)} lists of channels. "
+            "Give each --layer once with its --keep."
         )
     before = Plan.load(file)
     after = edit_plan(before, dict(zip(layer, keep, strict=True)))
