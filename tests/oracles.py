@@ -105,7 +105,7 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
         for name, value in (*model.named_parameters(), *model.named_buffers()):
             if not value.is_floating_point() or "parametrizations" in name:
                 continue
-            if name.endswith("running_var"):
+            if name.endswith("var"):
                 uniform(value, 0.5, 2.0)
             elif name.endswith("running_mean"):
                 uniform(value, -0.5, 0.5)

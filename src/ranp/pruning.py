@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from glob import escape
 from typing import Any
 
 from torch import nn
@@ -99,6 +100,7 @@ def prune(
     seed: int = 0,
     step: TrainingStep | None = None,
     checkpointing: bool = False,
+    unchecked: bool = False,
     progress: bool | Callable[[int, int | None], object] = False,
 ) -> Pruned:
     """Makes a slim network from a full one before training. The full one is left as it was.
@@ -139,13 +141,15 @@ def prune(
         step: What a training step is, for budgets and resources of memory and time; default: one of Adam in float32
             on the example. Its inputs are those of ``example``.
         checkpointing: Score with activation checkpointing: less memory, a third more time, the same scores.
+        unchecked: Take a slim network whose numbers could not be compared with the full one's; ``verification.ok`` is
+            then None. One that was found to be wrong is never returned.
         progress: True logs every batch scored; a function gets ``(done, total or None)``.
 
     Raises:
         InfeasibleError: A layer would lose all its channels, or a budget cannot be met; the message says what is
             feasible.
         DataError: The batches or the loss are not usable.
-        UnsupportedError: An option is unknown, or no correct slim network was found.
+        UnsupportedError: An option is unknown, no correct slim network was found, or it could not be checked.
     """
     if sparsity is not None and budget is not None:
         raise UnsupportedError(f"sparsity={sparsity!r} and budget={budget!r} are both given. Pass one of them.")
@@ -205,6 +209,7 @@ def prune(
         init=init,
         seed=seed,
         sparing=checkpointing,
+        unchecked=unchecked,
     )
 
 
@@ -229,6 +234,7 @@ def prune_scored(
     init: Initialiser = "copy",
     seed: int = 0,
     sparing: bool = False,
+    unchecked: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Pruned:
     """The steps after scoring, so that many methods and sparsities need one scoring between them.
@@ -253,6 +259,7 @@ def prune_scored(
         init: As in ``prune``.
         seed: As in ``prune``.
         sparing: Whether the numeric check must do with little memory.
+        unchecked: As in ``prune``.
         settings: What else to remember in the plan.
 
     Raises:
@@ -268,13 +275,14 @@ def prune_scored(
     told |= settings or {}
     scene = Scene(unwrap(model), example, TrainingStep()) if scene is None else scene
     roundings = _roundings(round_to, budgets)
-    for _ in range(ROUNDS):
+    keep, blamed = (keep,) if isinstance(keep, str) else tuple(keep), ()
+    for round_ in range(ROUNDS + 1):
         selections = [
             Selection.of(
                 scores,
                 trace,
                 scope=how.scope,
-                keep=keep,
+                keep=(*keep, *map(escape, blamed)),
                 tie=tie,
                 min_channels=min_channels,
                 round_to=rounding,
@@ -288,14 +296,25 @@ def prune_scored(
             plan = selections[0].plan(sparsity, exact=exact, settings={**selections[0].made_by, "exact": exact, **told})
         copied = slim(model, plan, example=example)
         whole = sum(op.flops for op in trace.ops)
-        verification = check(tracer, plan, copied, budget=min(CHECK_FLOPS, SPARING * whole) if sparing else CHECK_FLOPS)
-        if verification.ok:
+        flops = min(CHECK_FLOPS, SPARING * whole) if sparing else CHECK_FLOPS
+        verification = check(tracer, plan, copied, budget=flops, sparing=sparing)
+        if verification.ok is not False:
             break
-        logger.info("the slim network failed its check, trying again: %s", verification.where)
-        trace = tracer.relearned()
+        blamed = tracer.layers_to_blame()
+        if round_ < ROUNDS - 1:
+            logger.info("the slim network failed its check, trying again: %s", verification.where)
+            trace, blamed = tracer.relearned(), ()
+        elif blamed:
+            logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), verification.where)
     else:
         raise UnsupportedError(
-            f"no correct slim network was found: {verification.where}. Keep the layers it names with keep=[...]."
+            f"no correct slim network was found: {verification.where}. It shows in {', '.join(blamed) or 'no layer'}; "
+            "pass these and the layers before them as keep=[...]."
+        )
+    if verification.ok is None and not unchecked:
+        raise UnsupportedError(
+            f"the slim network could not be checked: {verification.where}. Pass another example=, one on which the "
+            "network gives finite outputs that vary, or unchecked=True to take it as it is."
         )
     network = copied if init == "copy" else slim(model, plan, example=example, init=init, seed=seed)
     report = Report.of(trace, plan, network, example, verification)

@@ -33,16 +33,18 @@ class Verification:
     """What the checks found.
 
     Attributes:
-        ok: True if nothing failed.
-        max_error: Largest difference between slim and masked outputs, relative to the largest output; NaN if left out.
-        certificate: True if the slim network runs the same operators on the kept channels, in order.
-        numeric: True if outputs agree in float64, None if the check was left out.
-        where: What failed first, or why the numeric check was left out or made smaller. Empty if all is well.
+        ok: True if structure and numbers agree, False if something differs, None if the numbers could not be compared.
+        max_error: Largest difference between slim and masked outputs, relative to the largest output; NaN if there is
+            none to tell.
+        certificate: True if the slim network runs the same operators on the kept channels, in order; None if it runs,
+            but so differently, because a layer keeps a single channel, that the operators do not pair up.
+        numeric: True if outputs agree, None if they could not be compared.
+        where: What failed first, why numbers could not be compared, or how they were. Empty if all is as usual.
     """
 
-    ok: bool
+    ok: bool | None
     max_error: float
-    certificate: bool
+    certificate: bool | None
     numeric: bool | None
     where: str = ""
 
@@ -63,20 +65,31 @@ def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None
     return check(tracer, plan, slim)
 
 
-def check(tracer: Tracer, plan: Plan, slim: nn.Module | None = None, *, budget: float | None = None) -> Verification:
-    """``verify`` for a network that is traced already; a numeric check beyond ``budget`` FLOPs is made smaller."""
-    certified = certify(tracer, plan, slim)
-    if certified and not tracer.settled:
+def check(
+    tracer: Tracer,
+    plan: Plan,
+    slim: nn.Module | None = None,
+    *,
+    budget: float | None = None,
+    sparing: bool = False,
+) -> Verification:
+    """``verify`` for a network that is traced already.
+
+    Beyond ``budget`` FLOPs numbers are compared at a smaller size if the network takes one; ``sparing`` saves memory.
+    """
+    certificate, problem = certify(tracer, plan, slim)
+    if certificate is False and not tracer.settled:
         tracer.settle()  # code that assumes sizes may need views read the other way round, or attributes cut too
-        certified = certify(tracer, plan, slim)
-    if certified:
-        return Verification(False, math.nan, False, None, certified)
+        certificate, problem = certify(tracer, plan, slim)
+    if certificate is False:
+        return Verification(False, math.nan, False, None, problem)
     network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
     strange = _strange_weights(tracer.model, network, plan) if slim is not None else ""
     if strange:
-        return Verification(False, math.nan, True, False, strange)
-    found = compare_numbers(tracer, network, removed_labels(tracer, tracer.space.resolve(), plan), budget)
-    return Verification(found.agree is not False, found.error, True, found.agree, found.note)
+        return Verification(False, math.nan, certificate, False, strange)
+    keep = removed_labels(tracer, tracer.space.resolve(), plan)
+    found = compare_numbers(tracer, network, keep, budget, sparing=sparing)
+    return Verification(found.agree, found.error, certificate, found.agree, found.note)
 
 
 def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
@@ -87,13 +100,13 @@ def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
     return kept
 
 
-def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
-    """What is wrong with a slim network's structure; empty if nothing is."""
+def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
+    """Whether a slim network's structure is the full one's (None: it cannot be told), and what is wrong with it."""
     classes = tracer.space.resolve()
     try:
         keep = removed_labels(tracer, classes, plan)
     except PlanMismatchError as error:
-        return str(error)
+        return False, str(error)
     expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
     same_size = all(
         sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
@@ -103,30 +116,32 @@ def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> str:
     if same_size:
         wrong = _wrong_cut(plan, expected)
         if wrong:
-            return wrong
+            return False, wrong
     network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
     for name, shape in sizes_of(network, []).items():
         full = dict(named_tensors(tracer.model)).get(name)
         by_dim = expected.get(name, {})
         should = None if full is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(full.shape))
         if shape != should:
-            return f"{name!r} has shape {shape}, the plan asks for {should}"
+            return False, f"{name!r} has shape {shape}, the plan asks for {should}"
+    certificate: bool | None = True
     twin = widened(keep, classes, tracer.births)
     for train, run in tracer.runs.items():
         if run.failed:
             continue
-        if np.array_equal(twin, keep):
-            copy = copy_model(network, meta=tracer.meta)
-        else:  # a single channel has no order to compare: certify the same cut with two, and see that this one runs
+        mode = f"in {'train' if train else 'eval'} mode"
+        copy = copy_model(network, meta=tracer.meta)
+        if not np.array_equal(twin, keep):  # a single channel has no order to compare: the same cut with two has
+            agrees, problem = tracer.follows(copy, classes, keep, train)
+            if agrees is False:
+                return False, f"{mode}, {problem}"
+            certificate = certificate and agrees
             wide = keeps_of({**tracer.births, **tracer.attributes}, twin)
             copy = cut_copy(tracer.model, wide, meta=tracer.meta)
-            problem = tracer.shapes_differ(copy_model(network, meta=tracer.meta), train)
-            if problem:
-                return f"in {'train' if train else 'eval'} mode, {problem}"
         failure = tracer.compare(copy, classes, twin, train)
         if failure is not None:
-            return f"in {'train' if train else 'eval'} mode, {failure[1]}"
-    return ""
+            return False, f"{mode}, {failure[1]}"
+    return certificate, ""
 
 
 def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:

@@ -21,6 +21,7 @@ from ranp.tracing.learning import CodePin, Failure, Lessons, learn
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
     Comparison,
+    LooseComparison,
     Mask,
     MisalignedError,
     finished,
@@ -344,36 +345,48 @@ class Tracer:
 
     def compare(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[int, str] | None:
         """Runs a cut copy beside the full network's records; None if they agree at every operator."""
-        births = restricted(self.births, keep)
+        expected = self.runs[train].ledger.records
+        return self._compare(slim, Comparison(expected, classes.roots, keep, numbers=self.meta), train)
+
+    def follows(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[bool | None, str]:
+        """The same for a copy with single channels: True if they agree, None if that cannot be told, and what differs."""
+        expected = self.runs[train].ledger.records
+        comparison = LooseComparison(expected, classes.roots, keep, numbers=self.meta)
+        failure = self._compare(slim, comparison, train)
+        if failure is not None:
+            return False, failure[1]
+        return (None if comparison.lost else True), ""
+
+    def _compare(self, slim: nn.Module, comparison: Comparison, train: bool) -> tuple[int, str] | None:
+        births = restricted(self.births, comparison.keep)
         scratch, ledger = LabelSpace(size=self.space.size), Ledger()
         give_birth(slim, scratch, births)
-        comparison = Comparison(self.runs[train].ledger.records, classes.roots, keep, numbers=self.meta)
         try:
-            self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
+            out = self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
             finished(comparison, len(ledger.records))
         except MisalignedError as error:
             self.failure = (train, error.index, error.detail)
+            return self.failure[1:]
         except Exception as error:
             at = len(ledger.records) - (1 if ledger.in_flight else 0)
             self.failure = (train, at, f"code assumes a size: {_brief(error)}")
-        else:
-            return None
-        return self.failure[1:]
-
-    def shapes_differ(self, slim: nn.Module, train: bool) -> str:
-        """Runs a slim copy without comparing channels; tells if it dies or makes outputs of another shape."""
-        ledger = Ledger()
-        try:
-            out = self._run(slim, LabelSpace(), ledger, {}, train, full=False)
-        except Exception as error:
-            at = len(ledger.records) - (1 if ledger.in_flight else 0)
-            self.failure = (train, at, f"code around it assumes a size: {_brief(error)}")
-            return f"the slim network does not run: {_brief(error)}"
+            return self.failure[1:]
         shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
         if shapes == self.runs[train].shapes:
-            return ""
-        self.failure = (train, len(ledger.records) - 1, "the shape of the output depends on it")
-        return f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
+            return None
+        last = min(len(ledger.records), len(comparison.expected)) - 1
+        self.failure = (train, last, f"the outputs have shapes {shapes}, not {self.runs[train].shapes}")
+        return self.failure[1:]
+
+    def layers_to_blame(self) -> tuple[str, ...]:
+        """Layers whose channels the operator reads at which the last comparison failed, or the nearest before it."""
+        if self.failure is None:
+            return ()
+        train, index, _ = self.failure
+        classes = self.space.resolve()
+        found = labels_at(self.runs[train].ledger.records, index, lambda vector: bool(classes.ids[vector].any()))
+        ids = {int(i) for vectors in found.values() for vector in vectors for i in classes.ids[vector]} - {0}
+        return tuple(layer.name for layer in self.assembled(classes).layers if ids & set(layer.classes.tolist()))
 
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""
