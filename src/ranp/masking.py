@@ -56,7 +56,9 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], doubl
 class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, random operators give constants; ``before`` sees the number and the tensors of every operator."""
 
-    def __init__(self, before: Callable[[int, list[torch.Tensor]], None] | None = None, *, double: bool = True) -> None:
+    def __init__(
+        self, before: Callable[[int, list[torch.Tensor]], None] | None = None, *, double: bool = True
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.before, self.double = before, double
         self.count = 0

@@ -52,7 +52,9 @@ def _twin(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return value.detach().clone()
 
 
-def _value(name: str, tensor: torch.Tensor, values: str, double: bool, generator: torch.Generator) -> torch.Tensor:
+def _value(
+    name: str, tensor: torch.Tensor, values: str, double: bool, generator: torch.Generator
+) -> torch.Tensor:
     """The value of one tensor of the full network in a comparison; the tensor itself where it may stay as it is."""
     if not is_floating(tensor):
         return tensor
