@@ -1,8 +1,8 @@
 """Slicing errors with legal shapes, injected one at a time: verification must notice every single one.
 
 An error is made on the slim network itself: one dimension of one tensor is cut with other indices, or in another order,
-or a norm gets another number of groups or its statistics in the wrong places, or code gets another number for a constant
-that it puts into a tensor. Shapes stay legal, so nothing crashes; some of them hardly move the output.
+or a norm gets another number of groups or its statistics in the wrong places, or code gets another number for a
+constant that it puts into a tensor. Shapes stay legal, so nothing crashes; some of them hardly move the output.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ranp.plan import ChannelClasses, Cut, Plan
 from ranp.tracing.tracer import Tracer
 from ranp.verification import check
 from topologies import TOPOLOGIES
-from topology import tensor
+from topology import tensor as drawn
 
 NETWORKS = (
     "conv3d_chain",
@@ -154,7 +154,7 @@ class Prepared:
 def prepared(name: str, condition: str = "ordinary") -> Prepared:
     torch.manual_seed(0)
     if name in STEERED:
-        model, inputs = with_attributes(STEERED[name]()), tensor(2, 2, 5, 5, 5)
+        model, inputs = with_attributes(STEERED[name]()), drawn(2, 2, 5, 5, 5)
     else:
         model, inputs = TOPOLOGIES[name].build(), TOPOLOGIES[name].inputs()
     model = Under(randomise(model), condition, inputs)

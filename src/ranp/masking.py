@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranp.tracing.constants import VALUE
 from ranp.tracing.operation import Op, flat_tensors, labels_of
 from ranp.tracing.rules.contraction import CONVOLUTIONS
 from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE, unreduced
@@ -56,9 +57,7 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], doubl
 class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, random operators give constants; ``before`` sees the number and the tensors of every operator."""
 
-    def __init__(
-        self, before: Callable[[int, list[torch.Tensor]], None] | None = None, *, double: bool = True
-    ) -> None:
+    def __init__(self, before: Callable[[int, list[torch.Tensor]], None] | None = None, *, double: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.before, self.double = before, double
         self.count = 0
@@ -269,6 +268,6 @@ class MaskedRun:
     def _reduction(self, func: Any, op: Op) -> Any:
         name = "self" if op["self"] is not None else "input"
         x = op[name]
-        if not isinstance(x, torch.Tensor):
+        if not isinstance(x, torch.Tensor) or getattr(x, VALUE, None) is not None:  # a constant counts all that it has
             return self._call(func, op, {})
         return self._with(func, op, name, self._taken(x, sorted(reduced_dims(op, x.dim()))))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
+from ranp import arguments
 from ranp.errors import PlanMismatchError
-from ranp.initialisation import Initialiser, initialise
+from ranp.initialisation import COPY, Initialiser, check_initialiser, initialise
 from ranp.plan import Plan
 from ranp.tracing import PINNED, Trace, trace
 from ranp.tracing.cutting import Keeps, cut_copy, sizes_of
 from ranp.tracing.stage import unwrap
 
 
+@torch.inference_mode(False)  # its tensors could not be trained
 def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
     """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
 
@@ -27,13 +30,16 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
         example: Inputs of one call; needed only where a cut dimension has another full size here than in the plan
             (flatten -> linear at another input size), to find the cut anew.
         init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
-            new ones: the paper re-initialises, only its widths survive.
+            new ones: the paper re-initialises, only its widths survive. Names leave frozen parameters as they are.
         seed: For the weights that are drawn.
 
     Raises:
         PlanMismatchError: The plan was made for another network.
+        UnsupportedError: ``init`` is unknown, or another argument is not what it should be.
     """
-    network = unwrap(model)
+    network, seed = unwrap(model), arguments.seed(seed)
+    check_initialiser(init, COPY)
+    arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
     keeps: Keeps = {name: {dim: cut.keep for dim, cut in cuts.items()} for name, cuts in plan.cuts.items()}
     wrong = _wrong_sizes(network, plan)
     if wrong:
@@ -43,7 +49,7 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
             )
         keeps = keeps_for(trace(network, example), plan)
     result = cut_copy(network, keeps, meta=False)
-    if init != "copy":
+    if init != COPY:
         initialise(result, init, seed)
     result.train(network.training)
     return result

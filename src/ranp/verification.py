@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ranp import arguments
 from ranp.errors import PlanMismatchError
 from ranp.numeric import compare_numbers
 from ranp.plan import Plan
@@ -60,6 +61,8 @@ def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None
             network that was trained or re-initialised since is another function.
     """
     network = unwrap(model)
+    arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
+    slim = None if slim is None else arguments.network(slim, "slim")
     tracer = Tracer(network, example)
     tracer.start()
     return check(tracer, plan, slim)

@@ -25,8 +25,16 @@ from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
 from ranp.tracing.probing import Mask, MisalignedError, keeps_of
 from ranp.tracing.running import Ledger, OpRecord, give_birth, run_labelled
-from ranp.tracing.stage import ambient_seed, at_least_two, call, copy_model, is_floating, tensors_in, untouched_rng
-from ranp.tracing.stage import written_out
+from ranp.tracing.stage import (
+    ambient_seed,
+    at_least_two,
+    call,
+    copy_model,
+    is_floating,
+    tensors_in,
+    untouched_rng,
+    written_out,
+)
 from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)

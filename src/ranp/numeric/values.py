@@ -18,8 +18,8 @@ from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.stage import at_least_two, copy_model, is_floating, map_tensors, named_tensors, tensors_in
 
 DRAWN, CAREFUL, OWN, REDRAWN = "drawn", "careful", "own", "redrawn"
-"""How values are chosen: equal ones drawn freely; all signs and ranges left as they are; nothing changed at all; weights
-drawn anew, with the spread they have."""
+"""How values are chosen: equal ones drawn freely; all signs and ranges left as they are; nothing changed at all;
+weights drawn anew, with the spread they have."""
 
 
 def networks(
@@ -52,9 +52,7 @@ def _twin(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return value.detach().clone()
 
 
-def _value(
-    name: str, tensor: torch.Tensor, values: str, double: bool, generator: torch.Generator
-) -> torch.Tensor:
+def _value(name: str, tensor: torch.Tensor, values: str, double: bool, generator: torch.Generator) -> torch.Tensor:
     """The value of one tensor of the full network in a comparison; the tensor itself where it may stay as it is."""
     if not is_floating(tensor):
         return tensor
@@ -69,7 +67,7 @@ def _value(
     if tensor.dim() > 1 and not equal:
         return tensor if wide.dtype == tensor.dtype else wide
     if values in (DRAWN, REDRAWN) and tensor.dim() > 1:
-        return _noise(wide, generator) / max(1, tensor[0].numel()) ** 0.5
+        return _scaled_noise(wide, generator)
     if values == REDRAWN and name.endswith("bias"):  # so that units which never fire do
         return wide.abs() + _uniform(wide, generator)
     if not bool(wide.any()):
@@ -82,7 +80,7 @@ def _made(name: str, tensor: torch.Tensor, values: str, double: bool, generator:
     dtype = _converted(torch.empty(0, dtype=tensor.dtype), double).dtype
     like = torch.empty(tensor.shape, dtype=dtype)
     if tensor.dim() > 1:
-        return _noise(like, generator) / max(1, like[0].numel()) ** 0.5
+        return _scaled_noise(like, generator)
     if values == CAREFUL or name.endswith(("running_var", "weight")):
         return 0.5 + _uniform(like, generator)
     return 0.3 * _noise(like, generator)
@@ -96,6 +94,11 @@ def _converted(tensor: torch.Tensor, double: bool) -> torch.Tensor:
 
 def _noise(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(like.shape, generator=generator, dtype=like.dtype).to(like.device)
+
+
+def _scaled_noise(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Weights of the size that keeps activations as large as they are."""
+    return _noise(like, generator).div_(math.sqrt(max(1, like[0].numel())))
 
 
 def _uniform(like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import index
-from reprlib import repr as brief
 from typing import Any
 
 import numpy as np
 
-from ranp.errors import PlanMismatchError, unknown_name
+from ranp.errors import PlanMismatchError, brief, unknown_name
 from ranp.plan.classes import Flags, choice
 from ranp.plan.notation import parse_indices
 from ranp.plan.value import Cut, Plan

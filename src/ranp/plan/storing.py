@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from reprlib import repr as brief
 from typing import Any, NamedTuple
 
 from ranp import files
-from ranp.errors import PlanMismatchError, StorageError
+from ranp.errors import PlanMismatchError, StorageError, brief
 from ranp.plan.classes import ChannelClasses
 from ranp.plan.notation import format_classes, format_indices, parse_classes, parse_indices
 from ranp.plan.value import Cut, Plan, Sparsity

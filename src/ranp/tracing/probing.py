@@ -241,7 +241,6 @@ class LooseComparison(Comparison):
         self.compare(self.at, record)
         self.at += 1
 
-
     def _compare_labels(self, index: int, full: OpRecord, mine: dict[tuple[int, int], Vector]) -> None:
         """Labels that are still there must be the right ones; single channels have none, and are rigid when joined."""
         for i, d, vector in full.inputs:

@@ -230,9 +230,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._unknown(op, func)
         return out
 
-    def _met(
-        self, func: Any, ins: list[torch.Tensor], known: list[torch.Tensor | None]
-    ) -> tuple[MetConstant, ...]:
+    def _met(self, func: Any, ins: list[torch.Tensor], known: list[torch.Tensor | None]) -> tuple[MetConstant, ...]:
         """Constants among the arguments of an operator, unless nothing else is there. Only of runs without data."""
         if self.run is not execute or all(v is None for v in known) or all(v is not None for v in known):
             return ()

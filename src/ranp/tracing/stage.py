@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from ranp.arguments import network
 from ranp.errors import UnsupportedError
 from ranp.tracing.copying import copy_tree
 from ranp.tracing.operation import flat_tensors
@@ -25,7 +26,12 @@ META = torch.device("meta")
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers."""
+    """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers.
+
+    Raises:
+        UnsupportedError: It is no network, or one that cannot be followed or cut.
+    """
+    network(model)
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from ranp.arguments import told
 from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_copy
@@ -53,6 +55,7 @@ ROUNDS = 40
 """Trial cuts before everything that is still in doubt is kept. Real networks needed one to four."""
 
 
+@torch.inference_mode(False)  # its operators are not taken apart into those that have rules
 def trace(model: nn.Module, example: Any) -> Trace:
     """Runs a copy of the model on an example and finds which channels stand or fall together.
 
@@ -152,7 +155,7 @@ class Tracer:
         except Exception as error:
             if any(t.device.type == "meta" for t in tensors_in(self.example)):
                 raise UnsupportedError(
-                    f"the network does not run without data ({_brief(error)}). Pass a real example, not one on meta."
+                    f"the network does not run without data ({told(error)}). Pass a real example, not one on meta."
                 ) from error
             logger.info("running on the real example, since the network needs data: %s", _brief(error))
             self.meta = False
@@ -161,7 +164,7 @@ class Tracer:
             except Exception as real:
                 shapes = [tuple(t.shape) for t in tensors_in(self.example)]
                 raise UnsupportedError(
-                    f"the network does not run on the example of shapes {shapes}: {_brief(real)}. "
+                    f"the network does not run on the example of shapes {shapes}: {told(real)}. "
                     "Pass inputs of one call as example=."
                 ) from real
 
@@ -349,7 +352,7 @@ class Tracer:
         return self._compare(slim, Comparison(expected, classes.roots, keep, numbers=self.meta), train)
 
     def follows(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[bool | None, str]:
-        """The same for a copy with single channels: True if they agree, None if that cannot be told, and what differs."""
+        """The same for a copy with single channels: whether they agree (None: nobody can tell), and what differs."""
         expected = self.runs[train].ledger.records
         comparison = LooseComparison(expected, classes.roots, keep, numbers=self.meta)
         failure = self._compare(slim, comparison, train)
