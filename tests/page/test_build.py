@@ -215,7 +215,7 @@ def test_costs_of_a_network_without_a_report_are_counted(tmp_path: Path) -> None
 def test_tables_and_drawings_of_a_reproduction_are_in_the_page(tmp_path: Path) -> None:
     drawing = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
     (tmp_path / "main-scatter.svg").write_bytes(drawing)
-    write_table(tmp_path / "main.json", figures=["main-scatter.svg"])
+    write_table(tmp_path / "main.json", figures={"main-scatter.svg": files.checksum(drawing)})
     told = read(build.build([tmp_path]))
     assert told.table("What was measured.") == [
         ["method", "GFLOPs"],
@@ -249,7 +249,7 @@ def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp
             {"name": "ranp-f", "seconds": [0.5, 0.5, 1.0], **one},
         ],
     }
-    files.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=1)
+    files.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=2)
     rows = read(build.build([tmp_path])).table("Networks trained alike")
     assert rows[1][1:] == ["0.0 %", "100", "2.0", "1.00", "2.000", "1.00", "70.0 %", "50.0 %"]
     assert rows[2][5:7] == ["0.500", "0.25"]

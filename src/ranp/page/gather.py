@@ -11,7 +11,7 @@ from typing import Any
 
 from ranp import files
 from ranp.errors import StorageError
-from ranp.folder import RECIPE, RECIPE_VERSION
+from ranp.folder import RECIPE, RECIPE_VERSION, settle
 from ranp.page.tables import Table, comparison_table, table_from
 from ranp.plan import Plan
 from ranp.report import Report
@@ -23,7 +23,7 @@ _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
 _ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
 _SUM = re.compile(r"-[0-9a-f]{10}$")
-_TABLES = {"ranp-table": 1, "ranp-comparison": 1}
+_TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     found: list[tuple[Path, Path]] = []
     tables: list[Table] = []
     for top in folders:
+        settle(top)
         if not top.is_dir():
             raise StorageError(f"{str(top)!r} is not a folder. Pass one that ranp prune, train or reproduce wrote.")
         inside = _runs_below(top, _DEPTH)
@@ -225,10 +226,15 @@ def _kind(path: Path) -> str:
     """What a JSON file says it is.
 
     Raises:
-        StorageError: It is torn, or not JSON.
+        StorageError: It is torn, or not JSON; or it is sealed, and even what it says it is may have been changed.
     """
     try:
-        value = json.loads(files.read_bytes(path).decode("utf-8"))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        value = files.parse_json(files.read_bytes(path, limit=files.JSON_LIMIT).decode("utf-8-sig"))
+    except ValueError as error:
         raise StorageError(f"{str(path)!r} is not readable JSON ({error}). Restore it, or remove it.") from error
-    return str(value.get("format")) if isinstance(value, dict) else ""
+    if not isinstance(value, dict):
+        return ""
+    said = str(value.pop(files.SEAL, ""))
+    if said.startswith("sha256:") and said != files.seal(value):
+        raise StorageError(f"{str(path)!r} was changed since it was written. Restore a copy, or remove it.")
+    return str(value.get("format"))
