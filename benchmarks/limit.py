@@ -276,8 +276,8 @@ def run(*, quick: bool) -> None:
         f"with checkpointing or on inputs of half the size, then steps of the slim network under {TRAINING:.0%}: the "
         "fraction of the full step that each held at most, and of the channels that are left.",
         f"RLIMIT_DATA; one thread; {', '.join(f'{key}={value}' for key, value in ENVIRONMENT.items())}. The numeric "
-        "check of `ranp.prune` runs in all of them: in float32, on weights that are not copied, with checkpointing, and "
-        "where a float64 copy was refused its memory.",
+        "check of `ranp.prune` runs in all of them: in float32, on weights that are not copied, with checkpointing and "
+        "where copies in float64 were refused their memory.",
     )
     print(table("Pruned under less memory than the full step needs", header, rows, notes))
 

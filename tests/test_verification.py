@@ -106,3 +106,17 @@ def test_the_global_random_state_and_the_model_are_left_alone(case) -> None:
     ranp.verify(model, plan, X)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_slim_with_an_example_refuses_a_plan_whose_cuts_disagree(case) -> None:
+    """Without classes nothing in the plan itself tells; the network does."""
+    model, plan = case
+    assert isinstance(ranp.slim(model, plan, example=X), nn.Sequential)
+    for name, dims in plan.cuts.items():
+        for dim, cut in dims.items():
+            other = next(i for i in range(cut.size) if i not in cut.keep)
+            wrong = Cut(cut.size, tuple(sorted([*cut.keep[1:], other])))
+            cuts = {**plan.cuts, name: {**dims, dim: wrong}}
+            edited = replace(plan, cuts=cuts, classes=ChannelClasses())
+            with pytest.raises(ranp.PlanMismatchError, match=r"does not fit the network: .*plan\.edited"):
+                ranp.slim(model, edited, example=X)

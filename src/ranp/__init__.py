@@ -38,11 +38,10 @@ if TYPE_CHECKING:
     from ranp.resources import Costs, measure, profile
     from ranp.scores import Scores
     from ranp.selection import max_sparsity, select
-    from ranp.slimming import slim
     from ranp.speed import latency, step_time
     from ranp.storage import load, save
     from ranp.tracing import Trace, trace
-    from ranp.verification import Verification, verify
+    from ranp.verification import Verification, slim, verify
     from ranp.weighting import balance, reweight
 
 __version__ = "0.1.0"
@@ -99,11 +98,10 @@ _HOMES = {
     "resources": "Costs measure profile",
     "scores": "Scores",
     "selection": "max_sparsity select",
-    "slimming": "slim",
     "speed": "latency step_time",
     "storage": "load save",
     "tracing": "Trace trace",
-    "verification": "Verification verify",
+    "verification": "Verification slim verify",
     "weighting": "balance reweight",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

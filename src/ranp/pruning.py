@@ -26,7 +26,7 @@ from ranp.report import Report
 from ranp.resources import Resource
 from ranp.scores import Scores
 from ranp.selection import Selection, check_sparsity
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.stepping import needs_step, with_step
 from ranp.ties import TIES
 from ranp.tracing import Trace
@@ -294,7 +294,7 @@ def prune_scored(
             plan = plan_within(selections, budgets, scene, settings=told)
         else:
             plan = selections[0].plan(sparsity, exact=exact, settings={**selections[0].made_by, "exact": exact, **told})
-        copied = slim(model, plan, example=example)
+        copied = apply_plan(model, plan, example=example)
         whole = sum(op.flops for op in trace.ops)
         flops = min(CHECK_FLOPS, SPARING * whole) if sparing else CHECK_FLOPS
         verification = check(tracer, plan, copied, budget=flops, sparing=sparing)
@@ -317,7 +317,7 @@ def prune_scored(
             f"the slim network could not be checked: {verification.where}. Pass another example=, one on which the "
             "network gives finite outputs that vary, or unchecked=True to take it as it is."
         )
-    network = copied if init == "copy" else slim(model, plan, example=example, init=init, seed=seed)
+    network = copied if init == "copy" else apply_plan(model, plan, example=example, init=init, seed=seed)
     report = Report.of(trace, plan, network, example, verification)
     return Pruned(network, plan, scores, report, trace, verification, raw, scene)
 

@@ -18,25 +18,10 @@ from ranp.tracing.stage import unwrap
 
 
 @torch.inference_mode(False)  # its tensors could not be trained
-def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
-    """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
-
-    The plan applies to the same architecture with other spatial sizes, input channels or classes, since it only holds
-    the dimensions it cuts.
-
-    Args:
-        model: The full network. It is not changed.
-        plan: What ``ranp.select`` or ``ranp.prune`` decided, or a plan from a file.
-        example: Inputs of one call; needed only where a cut dimension has another full size here than in the plan
-            (flatten -> linear at another input size), to find the cut anew.
-        init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
-            new ones: the paper re-initialises, only its widths survive. Names leave frozen parameters as they are.
-        seed: For the weights that are drawn.
-
-    Raises:
-        PlanMismatchError: The plan was made for another network.
-        UnsupportedError: ``init`` is unknown, or another argument is not what it should be.
-    """
+def apply_plan(
+    model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0
+) -> nn.Module:
+    """``ranp.slim`` without a look at whether plan and network belong together, but for sizes."""
     network, seed = unwrap(model), arguments.seed(seed)
     check_initialiser(init, COPY)
     arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")

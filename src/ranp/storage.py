@@ -21,7 +21,7 @@ from ranp import arguments, sealed
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.plan import Plan
 from ranp.registry import Registry
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.tracing.stage import named_tensors, untouched_rng, unwrap
 
 __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
@@ -118,7 +118,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     with untouched_rng():
         with arguments.blamed("build", error=UnsupportedError):
             full = hollow(make)
-        network = slim(full, plan, example=example)
+        network = apply_plan(full, plan, example=example)
     try:
         _fill(network, tensors, about)
     except PlanMismatchError as error:

@@ -18,10 +18,10 @@ from torch import nn
 
 from ranp import arguments
 from ranp.errors import PlanMismatchError
+from ranp.initialisation import Initialiser
 from ranp.numeric import compare_numbers
 from ranp.plan import Plan
-from ranp.slimming import removed_classes
-from ranp.slimming import slim as make_slim
+from ranp.slimming import apply_plan, removed_classes
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes
 from ranp.tracing.probing import Mask, keeps_of, widened
@@ -48,6 +48,38 @@ class Verification:
     certificate: bool | None
     numeric: bool | None
     where: str = ""
+
+
+def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
+    """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
+
+    The plan applies to the same architecture with other spatial sizes, input channels or classes, since it only holds
+    the dimensions it cuts.
+
+    Args:
+        model: The full network. It is not changed.
+        plan: What ``ranp.select`` or ``ranp.prune`` decided, or a plan from a file.
+        example: Inputs of one call. With them the slim network's structure is checked against the full one's, as
+            ``ranp.verify`` does. Needed only where a cut dimension has another full size here than in the plan
+            (flatten -> linear at another input size), to find the cut anew.
+        init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
+            new ones: the paper re-initialises, only its widths survive. Names leave frozen parameters as they are.
+        seed: For the weights that are drawn.
+
+    Raises:
+        PlanMismatchError: The plan was made for another network, or removes channels that others need.
+        UnsupportedError: ``init`` is unknown, or another argument is not what it should be.
+    """
+    result = apply_plan(model, plan, example=example, init=init, seed=seed)
+    if example is not None:
+        tracer = Tracer(unwrap(model), example)
+        tracer.start()
+        certificate, problem = certify(tracer, plan, result)
+        if certificate is False:
+            raise PlanMismatchError(
+                f"this plan does not fit the network: {problem}. Make it again, or change it with plan.edited(...)."
+            )
+    return result
 
 
 def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None = None) -> Verification:
@@ -81,12 +113,9 @@ def check(
     Beyond ``budget`` FLOPs numbers are compared at a smaller size if the network takes one; ``sparing`` saves memory.
     """
     certificate, problem = certify(tracer, plan, slim)
-    if certificate is False and not tracer.settled:
-        tracer.settle()  # code that assumes sizes may need views read the other way round, or attributes cut too
-        certificate, problem = certify(tracer, plan, slim)
     if certificate is False:
         return Verification(False, math.nan, False, None, problem)
-    network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
+    network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
     strange = _strange_weights(tracer.model, network, plan) if slim is not None else ""
     if strange:
         return Verification(False, math.nan, certificate, False, strange)
@@ -105,6 +134,14 @@ def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
 
 def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
     """Whether a slim network's structure is the full one's (None: it cannot be told), and what is wrong with it."""
+    found = _certify(tracer, plan, slim)
+    if found[0] is False and not tracer.settled:
+        tracer.settle()  # code that assumes sizes may need views read the other way round, or attributes cut too
+        found = _certify(tracer, plan, slim)
+    return found
+
+
+def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
     classes = tracer.space.resolve()
     try:
         keep = removed_labels(tracer, classes, plan)
@@ -120,7 +157,7 @@ def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | 
         wrong = _wrong_cut(plan, expected)
         if wrong:
             return False, wrong
-    network = slim if slim is not None else make_slim(tracer.model, plan, example=tracer.example)
+    network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
     for name, shape in sizes_of(network, []).items():
         full = dict(named_tensors(tracer.model)).get(name)
         by_dim = expected.get(name, {})
