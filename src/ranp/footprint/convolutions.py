@@ -1,17 +1,20 @@
 """What a convolution on the CPU allocates beyond its results.
 
-Torch sends it to oneDNN (``ranp.footprint.onednn``) or to a kernel of its own, which unfolds the input into columns.
+Torch sends it to oneDNN, whose kernels are those of the CPU (``ranp.footprint.avx512``, ``avx2``), or to a kernel of its
+own, which unfolds the input into columns.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache
 from math import prod
+from typing import Protocol
 
 import torch
 
-from ranp.footprint.onednn import data_layouts, forward_layouts, peak_of_pass, weight_layouts
+from ranp.footprint import avx2, avx512
+from ranp.footprint.cpu import Cpu
+from ranp.footprint.layouts import Pass, peak_of_pass
 from ranp.footprint.shapes import Shapes, shapes_of
 from ranp.rehearsal import Call, Sized
 
@@ -19,63 +22,67 @@ _OWN_BELOW = 20480
 """Elements of the first axes up to which torch keeps a batch of one to itself."""
 
 
-def forward_transient(call: Call) -> int:
+class _Kernels(Protocol):
+    """What oneDNN takes for each pass with one set of instructions."""
+
+    def forward_layouts(self, shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass: ...
+
+    def data_layouts(self, shapes: Shapes, cpu: Cpu) -> Pass: ...
+
+    def weight_layouts(self, shapes: Shapes, cpu: Cpu) -> Pass: ...
+
+
+def _kernels(cpu: Cpu) -> _Kernels:
+    return avx512 if cpu.isa == "avx512" else avx2
+
+
+def forward_transient(call: Call, cpu: Cpu) -> int:
     """Bytes beyond the output at the worst moment of ``aten.convolution``."""
     x, weight, *_ = call.inputs
     y = call.outputs[0]
     shapes = shapes_of(x, weight, y, json.loads(call.settings)[0][3:9])
-    copies = _copies(shapes, x, weight)
-    if not goes_to_onednn(shapes):
+    copies = _copies(shapes, cpu, x, weight)
+    if not goes_to_onednn(shapes, cpu):
         return copies + _own_forward(shapes, y.bytes, len(call.inputs) > 2)
-    return copies + peak_of_pass(forward_layouts(shapes, len(call.inputs) > 2), y.bytes) - y.bytes
+    return copies + peak_of_pass(_kernels(cpu).forward_layouts(shapes, cpu, len(call.inputs) > 2), y.bytes) - y.bytes
 
 
-def backward_transient(call: Call) -> int:
+def backward_transient(call: Call, cpu: Cpu) -> int:
     """Bytes beyond the gradients at the worst moment of ``aten.convolution_backward``."""
     grad, x, weight, *_ = call.inputs
     arguments = json.loads(call.settings)[0]
     wants_data, wants_weight, wants_bias = arguments[10]
     shapes = shapes_of(x, weight, grad, arguments[4:10])
-    copies = _copies(shapes, grad, x, weight)
+    copies = _copies(shapes, cpu, grad, x, weight)
     data = x.bytes if wants_data else 0
     bias = shapes.out * shapes.item if wants_bias else 0
     weights = weight.bytes if wants_weight else 0
     made = data + weights + bias
-    if not goes_to_onednn(shapes):
+    if not goes_to_onednn(shapes, cpu):
         return copies + _own_backward(shapes, data, weights, bias)
     peak = 0
     if wants_data:
-        peak = peak_of_pass(data_layouts(shapes), data)
+        peak = peak_of_pass(_kernels(cpu).data_layouts(shapes, cpu), data)
     if wants_weight or wants_bias:
-        peak = max(peak, data + peak_of_pass(weight_layouts(shapes), weight.bytes) + 2 * bias)
+        peak = max(peak, data + peak_of_pass(_kernels(cpu).weight_layouts(shapes, cpu), weight.bytes) + 2 * bias)
     return copies + max(0, peak - made)
 
 
-def _copies(shapes: Shapes, *tensors: Sized) -> int:
+def _copies(shapes: Shapes, cpu: Cpu, *tensors: Sized) -> int:
     """Inputs that kernels make contiguous first; torch's own kernels do so with channels-last ones too."""
-    own = not goes_to_onednn(shapes)
+    own = not goes_to_onednn(shapes, cpu)
     return sum(tensor.bytes for tensor in tensors if tensor.scattered or (own and tensor.channels_last))
 
 
-@cache
-def _takes_half(dtype: torch.dtype) -> bool:
-    """Whether this machine has the instructions that oneDNN wants for half precision."""
-    if dtype is torch.bfloat16:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
-
-
-def goes_to_onednn(shapes: Shapes) -> bool:
+def goes_to_onednn(shapes: Shapes, cpu: Cpu) -> bool:
     """Torch's own choice (``ConvParams::use_mkldnn``)."""
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:  # type: ignore[no-untyped-call]
+    if cpu.isa == "none" or shapes.dtype not in (torch.float32, *cpu.halves):
         return False
-    if shapes.dtype in (torch.bfloat16, torch.float16):
-        return _takes_half(shapes.dtype)
-    if shapes.dtype is not torch.float32:
-        return False
+    if shapes.is_half:
+        return True
     kernel = shapes.kernel
     last = kernel[-1] != 1 or (len(kernel) > 1 and kernel[-2] != 1)
-    is_work = shapes.is_strided or shapes.is_dilated or shapes.batch >= 16 or last or torch.get_num_threads() > 1
+    is_work = shapes.is_strided or shapes.is_dilated or shapes.batch >= 16 or last or cpu.threads > 1
     front = shapes.batch * shapes.into * prod(shapes.space[:2])
     large = len(kernel) > 1 and kernel[-1] > 3 and kernel[-2] > 3
     return is_work and (shapes.groups > 1 or large or shapes.batch > 1 or front > _OWN_BELOW)

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from ranp.errors import UnsupportedError
+from ranp.footprint.cpu import Cpu, this_cpu
 from ranp.footprint.transients import transient
 from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
 from ranp.rehearsal.running import Loss
@@ -64,7 +65,7 @@ class Footprint:
         return "\n".join([*lines, f"during {self.op or 'nothing'}{where} ({self.phase or 'before the step'})"])
 
 
-def peak(rehearsal: Rehearsal) -> Footprint:
+def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
     """Finds the peak of a rehearsed step. Pure: it runs and allocates nothing of the step's size.
 
     Every storage counts from the call that makes it to the last call during which it lives; each call adds what it
@@ -83,7 +84,8 @@ def peak(rehearsal: Rehearsal) -> Footprint:
     np.subtract.at(change, np.maximum(dies, born) + 2, sizes)
     living = np.cumsum(change)[: len(calls) + 1]
     if rehearsal.device == "cpu":
-        living[1:] += np.fromiter((transient(call) for call in calls), np.int64, len(calls))
+        cpu = this_cpu() if cpu is None else cpu
+        living[1:] += np.fromiter((transient(call, cpu) for call in calls), np.int64, len(calls))
     moment = int(living.argmax())
     parts = dict.fromkeys(_PARTS, 0)
     alive = (born + 1 <= moment) & (np.maximum(dies, born) + 1 >= moment)
