@@ -7,73 +7,101 @@ for the gradient of the weight any padding in depth: then matrix products take o
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 from ranp.footprint.cpu import Cpu
-from ranp.footprint.layouts import Pass, blocked_data, blocked_weight, data_to_last, padded, window
+from ranp.footprint.layouts import (
+    Pass,
+    blocked_data,
+    blocked_weight,
+    data_to_last,
+    depthwise_weight,
+    is_by_points,
+    padded,
+    thinned,
+)
 from ranp.footprint.products import data_by_products, forward_by_products, weight_by_products
 from ranp.footprint.shapes import Shapes
 
 BLOCK = 8
+_PAGE = 4096
 _FLAT = 3
 """Input channels that the gradient of the weight takes as they lie: those of a picture."""
 _WIDEST = 13
 """Width of a kernel up to which oneDNN computes the gradient of its weights directly."""
+_REGISTERS = 15
 
 
 def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
     """The forward pass."""
-    if shapes.is_last:
-        return Pass(_weight(shapes) + shapes.weight * shapes.item, 0)
     if shapes.is_transposed:
         layouts = data_layouts(shapes.mirrored(), cpu)
-        return layouts
-    dims = len(shapes.space)
-    if shapes.is_depthwise and dims == 3:
+        is_whole = all(reach % step == 0 for reach, step in zip(shapes.reach, shapes.stride, strict=True))
+        if not has_bias or (shapes.is_strided and is_whole):
+            return layouts
+        plain = prod((shapes.batch, shapes.out, *shapes.reach)) * shapes.item
+        return replace(layouts, scratch=layouts.scratch + (layouts.result or plain))  # the result without its bias
+    if shapes.is_last:
+        out = BLOCK if _is_channelwise(shapes) else _broad(shapes.out // shapes.groups)
+        return Pass(_weight(shapes, into=1, out=out), 0, _batches(shapes, cpu), held=_copied_weight(shapes))
+    if _is_channelwise(shapes) and len(shapes.space) == 3:
         if shapes.is_dilated:
             return forward_by_products(shapes, cpu)
         return Pass(data_to_last(shapes, out=False) + _weight(shapes), data_to_last(shapes, out=True), is_last=True)
-    if not shapes.is_depthwise and not _unrolls(shapes):
+    if not _is_channelwise(shapes) and not _unrolls(shapes):
         return forward_by_products(shapes, cpu)
-    if shapes.into // shapes.groups < BLOCK and not shapes.is_depthwise and not _is_by_points(shapes):
+    if shapes.into // shapes.groups < BLOCK and not _is_channelwise(shapes) and not is_by_points(shapes):
         return Pass(_weight(shapes, into=1), _data(shapes, out=True))
-    return Pass(_data(shapes, out=False) + _weight(shapes), _data(shapes, out=True))
+    scratch = thinned(shapes, cpu.threads, BLOCK)
+    return Pass(_data(shapes, out=False) + _weight(shapes), _data(shapes, out=True), scratch)
 
 
 def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     """The gradient of the input."""
-    if shapes.is_last:
-        scratch = window(shapes, cpu.threads, out=True) if shapes.is_strided else 0
-        return Pass(_weight(shapes) + shapes.weight * shapes.item, 0, scratch)
     if shapes.is_transposed:
         return forward_layouts(shapes.mirrored(), cpu)
-    if shapes.is_depthwise:
-        if len(shapes.space) == 3 or shapes.is_dilated:
-            return data_by_products(shapes, cpu)
-    elif shapes.is_strided and not shapes.is_dilated:
-        width = shapes.into // shapes.groups
-        block = padded(width, BLOCK) if width <= 32 else min((32, 24), key=lambda block: padded(width, block))
-        sources = data_to_last(shapes, out=True) + _weight(shapes, into=block, out=1)
-        scratch = window(shapes, cpu.threads, out=True)
-        return Pass(sources, data_to_last(shapes, out=False), scratch, is_last=True)
-    elif shapes.is_strided or not _covers(shapes) or not _fills_blocks(shapes):
-        return data_by_products(shapes, cpu)
-    return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False))
+    if _is_channelwise(shapes):
+        return _channelwise_data_layouts(shapes, cpu)
+    is_stepping = shapes.is_strided and not shapes.is_dilated
+    is_stepping = is_stepping and (shapes.groups == 1 or shapes.out // shapes.groups > BLOCK)
+    is_unrolled = not shapes.is_strided and (shapes.is_last or _unrolls_back(shapes))
+    if not is_stepping and not is_unrolled:
+        return replace(data_by_products(shapes, cpu), held=_copied_weight(shapes))
+    if not is_stepping and not shapes.is_last:
+        return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False))
+    weight = _weight(shapes, into=_broad(shapes.into // shapes.groups), out=1)
+    scratch = _window(shapes, cpu) if shapes.is_strided else _batches(shapes, cpu)
+    result = 0 if shapes.is_last else data_to_last(shapes, out=False)
+    return Pass(data_to_last(shapes, out=True) + weight, result, scratch, is_last=True, held=_copied_weight(shapes))
+
+
+def _channelwise_data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
+    if len(shapes.space) == 2 and not shapes.is_dilated:
+        if shapes.is_last:
+            return Pass(_weight(shapes), 0)
+        return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False))
+    if shapes.is_last and not shapes.is_strided:  # a block of its own for every channel
+        return Pass(blocked_weight(shapes, into=BLOCK, out=BLOCK), 0)
+    return data_by_products(shapes, cpu)
 
 
 def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     """The gradient of the weight."""
-    if shapes.is_last:
-        return Pass(shapes.weight * shapes.item, _weight(shapes), is_last=True)
     if shapes.is_transposed:
         return weight_layouts(shapes.mirrored(), cpu)
-    if shapes.is_depthwise:
-        is_direct = len(shapes.space) == 2 and not shapes.is_dilated and all(size == 3 for size in shapes.kernel)
-    else:
-        is_direct = _is_by_points(shapes) or _sums_directly(shapes)
+    is_plane = len(shapes.space) == 2 and len(set(shapes.stride)) == 1 and not shapes.is_dilated
+    is_small = _is_channelwise(shapes) and is_plane and all(size in (2, 3) for size in shapes.kernel)
+    is_direct = is_small or is_by_points(shapes) or _sums_directly(shapes)
     if not is_direct:
-        return weight_by_products(shapes, cpu)
-    if shapes.into == _FLAT and shapes.groups == 1 and not _is_by_points(shapes):
+        return replace(weight_by_products(shapes, cpu), held=_copied_weight(shapes))
+    if shapes.is_last:
+        weight = _weight(shapes) if is_small else blocked_weight(shapes, into=BLOCK, out=BLOCK)
+        return Pass(shapes.weight * shapes.item, weight, is_last=True, held=_copied_weight(shapes))
+    if shapes.into == _FLAT and shapes.groups == 1 and not is_by_points(shapes):
         return Pass(_data(shapes, out=True), _weight(shapes, into=1))
-    return Pass(_data(shapes, out=True) + _data(shapes, out=False), _weight(shapes))
+    scratch = thinned(shapes, cpu.threads, BLOCK)
+    return Pass(_data(shapes, out=True) + _data(shapes, out=False), _weight(shapes), scratch)
 
 
 def _data(shapes: Shapes, *, out: bool) -> int:
@@ -81,7 +109,45 @@ def _data(shapes: Shapes, *, out: bool) -> int:
 
 
 def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
-    return blocked_weight(shapes, into=into, out=out)
+    return depthwise_weight(shapes, out) if _is_channelwise(shapes) else blocked_weight(shapes, into=into, out=out)
+
+
+def _copied_weight(shapes: Shapes) -> int:
+    """Torch brings the weight to the layout of the data first."""
+    is_either = shapes.is_pointwise or shapes.is_depthwise
+    if not shapes.is_last or shapes.is_last_weight or is_either:
+        return 0
+    return shapes.weight * shapes.item
+
+
+def _broad(channels: int) -> int:
+    """Channels in a block of the kernels that compute channels-last: up to four registers."""
+    if channels <= 4 * BLOCK:
+        return padded(channels, BLOCK)
+    return min((4 * BLOCK, 3 * BLOCK), key=lambda block: padded(channels, block))
+
+
+def _batches(shapes: Shapes, cpu: Cpu) -> int:
+    """The scratchpad of the same kernels: where each product of the kernel's points begins."""
+    if _is_channelwise(shapes):
+        return 0
+    return (1 - (-40 * cpu.threads * prod(shapes.kernel) // _PAGE)) * _PAGE
+
+
+def _window(shapes: Shapes, cpu: Cpu) -> int:
+    """The same with strides: for every thread a copy of one sample as far as the kernel reaches, and a row's rest."""
+    extents = 1
+    for axis, (size, step) in enumerate(zip(shapes.kernel, shapes.stride, strict=True)):
+        ends = (shapes.padding[axis], max(0, _ends(shapes)[axis]))
+        extents *= shapes.reach[axis] + sum(max(0, size - 1 - end) // step for end in ends)
+    pages = 4 * -(-extents * shapes.out // _PAGE) - (-extents // _PAGE)
+    rest = 4 * cpu.threads + 1 if shapes.space[-1] % shapes.stride[-1] else 0
+    return _batches(shapes, cpu) + (cpu.threads * (pages + 1) + rest + 1) * _PAGE + 24 * cpu.threads
+
+
+def _is_channelwise(shapes: Shapes) -> bool:
+    """Depthwise, with as many channels out as in."""
+    return shapes.is_depthwise and shapes.out == shapes.into
 
 
 def _extents(shapes: Shapes) -> list[int]:
@@ -102,8 +168,10 @@ def _covers(shapes: Shapes) -> bool:
 
 
 def _fills_blocks(shapes: Shapes) -> bool:
-    """Only the channels of one group can be padded."""
-    return shapes.groups == 1 or (shapes.into // shapes.groups % BLOCK == 0 and shapes.out // shapes.groups % BLOCK == 0)
+    """Only the channels of a single group can be padded."""
+    if shapes.groups == 1:
+        return True
+    return shapes.into // shapes.groups % BLOCK == 0 and shapes.out // shapes.groups % BLOCK == 0
 
 
 def _unrolls(shapes: Shapes) -> bool:
@@ -111,22 +179,33 @@ def _unrolls(shapes: Shapes) -> bool:
     into, out = shapes.into // shapes.groups, shapes.out // shapes.groups
     if shapes.groups > 1 and (out % BLOCK or (into >= BLOCK and into % BLOCK)):
         return False
-    row = min(3, shapes.reach[-1])
-    return _covers(shapes) and shapes.padding[-1] <= row
+    return _covers(shapes) and shapes.padding[-1] <= min(3, shapes.reach[-1])
+
+
+def _unrolls_back(shapes: Shapes) -> bool:
+    """The conditions of the kernel for the gradient of the input, which has to find room in registers for a row."""
+    if not _covers(shapes) or not _fills_blocks(shapes):
+        return False
+    row, overhang, end = shapes.space[-1], _extents(shapes)[-1] - 1, _ends(shapes)[-1]
+    blocks = padded(shapes.into // shapes.groups, BLOCK) // BLOCK
+    choices = [
+        (count * points, points)
+        for count in range(1, 5)
+        for points in range(1, min(_REGISTERS // (count + 1), row) + 1)
+        if blocks % count == 0 and (points == row or overhang - shapes.padding[-1] <= points)
+    ]
+    if not choices:
+        return False
+    points = max(choices)[1]
+    return overhang - end - row % points <= points and (row == points or end + row % points >= 0)
 
 
 def _sums_directly(shapes: Shapes) -> bool:
     """The conditions of the kernel for the gradient of the weight."""
-    if shapes.is_dilated or shapes.kernel[-1] > _WIDEST or not _covers(shapes) or not _fills_blocks(shapes):
+    if shapes.is_dilated or shapes.kernel[-1] > _WIDEST or not _covers(shapes):
+        return False
+    if not shapes.is_last and not _fills_blocks(shapes):
         return False
     if len(shapes.space) == 3 and (shapes.padding[0] or _ends(shapes)[0] > 0):
         return False
     return all(size <= extent for size, extent in zip(shapes.kernel[:-1], shapes.space[:-1], strict=True))
-
-
-def _is_by_points(shapes: Shapes) -> bool:
-    """OneDNN's kernels for a kernel of one; strided ones only in the plane, where the stride divides the extents."""
-    if not shapes.is_pointwise or any(shapes.padding) or shapes.groups > 1:
-        return False
-    divides = all(extent % step == 0 for extent, step in zip(shapes.space, shapes.stride, strict=True))
-    return not shapes.is_strided or (len(shapes.space) == 2 and divides)

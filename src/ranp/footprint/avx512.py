@@ -10,7 +10,16 @@ from __future__ import annotations
 from math import prod
 
 from ranp.footprint.cpu import Cpu
-from ranp.footprint.layouts import Pass, blocked_data, blocked_weight, data_to_last, padded, window
+from ranp.footprint.layouts import (
+    Pass,
+    blocked_data,
+    blocked_weight,
+    data_to_last,
+    depthwise_weight,
+    is_by_points,
+    padded,
+    thinned,
+)
 from ranp.footprint.products import data_by_products, forward_by_products, weight_by_products
 from ranp.footprint.shapes import Shapes
 
@@ -24,9 +33,18 @@ def _data(shapes: Shapes, *, out: bool, block: int = BLOCK) -> int:
 
 
 def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
-    if shapes.groups > 1 and not shapes.is_depthwise:  # narrow groups come in narrow blocks
+    if shapes.is_depthwise:
+        return depthwise_weight(shapes, out)
+    if shapes.groups > 1:  # narrow groups come in narrow blocks
         into, out = min(into, 4), min(out, 4)
     return blocked_weight(shapes, into=into, out=out)
+
+
+def _window(shapes: Shapes, cpu: Cpu) -> int:
+    """The scratchpad of the channels-last kernels: a padded copy of one sample of the output for every thread."""
+    overhang = [(size - 1) // step for size, step in zip(shapes.kernel, shapes.stride, strict=True)]
+    extents = prod(extent + more for extent, more in zip(shapes.reach, overhang, strict=True))
+    return cpu.threads * (32792 + -(-shapes.out * extents * shapes.item // 4096) * 4096)
 
 
 def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
@@ -44,32 +62,17 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
         return Pass(data_to_last(shapes, out=False) + _weight(shapes), data_to_last(shapes, out=True), is_last=True)
     if any(size > 6 and extent < 5 for size, extent in zip(shapes.kernel, shapes.space, strict=True)):
         return forward_by_products(shapes, cpu)
-    if shapes.groups == 1 and shapes.into < BLOCK and not _is_by_points(shapes):
+    if shapes.groups == 1 and shapes.into < BLOCK and not is_by_points(shapes):
         return Pass(_weight(shapes, into=2 if shapes.is_half else 1), _data(shapes, out=True))
-    scratch = 2 * _data(shapes, out=True) // shapes.batch if shapes.is_half and _is_by_points(shapes) else 0
-    scratch += _thinned(shapes, cpu)
+    scratch = 2 * _data(shapes, out=True) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
+    scratch += thinned(shapes, cpu.threads, BLOCK)
     return Pass(_data(shapes, out=False) + _weight(shapes), _data(shapes, out=True), scratch)
-
-
-def _is_by_points(shapes: Shapes) -> bool:
-    """OneDNN's kernels for a kernel of one; strided ones only in the plane, where the stride divides the extents."""
-    if not shapes.is_pointwise or any(shapes.padding) or shapes.groups > 1:
-        return False
-    divides = all(extent % step == 0 for extent, step in zip(shapes.space, shapes.stride, strict=True))
-    return not shapes.is_strided or (len(shapes.space) == 2 and divides)
-
-
-def _thinned(shapes: Shapes, cpu: Cpu) -> int:
-    """The scratchpad of strided kernels of one: the points of one sample that they use, for every thread."""
-    if not shapes.is_strided or not _is_by_points(shapes):
-        return 0
-    return cpu.threads * padded(shapes.into, BLOCK) * prod(shapes.reach) * shapes.item
 
 
 def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     """The gradient of the input."""
     if shapes.is_last:
-        scratch = window(shapes, cpu.threads, out=True) if shapes.is_strided else 0
+        scratch = _window(shapes, cpu) if shapes.is_strided else 0
         return Pass(_weight(shapes) + shapes.weight * shapes.item, 0, scratch)
     if shapes.is_transposed:
         return forward_layouts(shapes.mirrored(), cpu)
@@ -79,8 +82,8 @@ def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         block = min(64, padded(shapes.into, BLOCK)) if shapes.into < 32 else 32
         weight = _weight(shapes, into=block, out=1)
         sources = data_to_last(shapes, out=True) + weight
-        return Pass(sources, data_to_last(shapes, out=False), window(shapes, cpu.threads, out=True), is_last=True)
-    scratch = 2 * _data(shapes, out=False) // shapes.batch if shapes.is_half and _is_by_points(shapes) else 0
+        return Pass(sources, data_to_last(shapes, out=False), _window(shapes, cpu), is_last=True)
+    scratch = 2 * _data(shapes, out=False) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
     return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False), scratch)
 
 
@@ -91,7 +94,7 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     if shapes.is_transposed:
         return weight_layouts(shapes.mirrored(), cpu)
     dims = len(shapes.space)
-    few = shapes.groups == 1 and shapes.into < BLOCK and not _is_by_points(shapes)
+    few = shapes.groups == 1 and shapes.into < BLOCK and not is_by_points(shapes)
     first = few and (shapes.out % BLOCK == 0 if shapes.is_half else shapes.into < 4)
     is_padded = any(shapes.padding)
     if shapes.is_depthwise:
@@ -109,7 +112,7 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         return Pass(_data(shapes, out=True), _weight(shapes, into=1), _sums(shapes, cpu, is_first=True))
     block = BLOCK // 2 if few and not shapes.is_half else BLOCK
     sources = _data(shapes, out=True, block=block) + _data(shapes, out=False, block=block)
-    return Pass(sources, _weight(shapes, into=block, out=block), _sums(shapes, cpu) + _thinned(shapes, cpu))
+    return Pass(sources, _weight(shapes, into=block, out=block), _sums(shapes, cpu) + thinned(shapes, cpu.threads, BLOCK))
 
 
 def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:
@@ -117,7 +120,7 @@ def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:
 
     Rows are padded: those of the input by what the kernel overhangs, those of the gradient to an even length.
     """
-    if not shapes.is_half or shapes.is_depthwise or (_is_by_points(shapes) and len(shapes.space) == 2):
+    if not shapes.is_half or shapes.is_depthwise or (is_by_points(shapes) and len(shapes.space) == 2):
         return 0
     row, reach = shapes.space[-1], shapes.reach[-1]
     length = padded(row + 4, 4) if shapes.is_strided else row + 2 * shapes.padding[-1]

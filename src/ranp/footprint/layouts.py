@@ -17,20 +17,21 @@ class Pass:
         result: The result in oneDNN's layout.
         scratch: The scratchpad.
         is_last: The result lies channels-last and is reordered twice.
+        held: What lives from the first moment to the last.
     """
 
     sources: int
     result: int
     scratch: int = 0
     is_last: bool = False
+    held: int = 0
 
 
 def peak_of_pass(layouts: Pass, plain: int) -> int:
     """Operands, scratchpad and result live together; then, without the operands, the result and its plain copy."""
     running = layouts.sources + layouts.scratch + (layouts.result or plain)
-    if not layouts.result:
-        return running
-    return max(running, layouts.result + plain * (2 if layouts.is_last else 1))
+    leaving = layouts.result + plain * (2 if layouts.is_last else 1) if layouts.result else 0
+    return layouts.held + max(running, leaving)
 
 
 def padded(channels: int, block: int) -> int:
@@ -53,17 +54,26 @@ def data_to_last(shapes: Shapes, *, out: bool) -> int:
 
 
 def blocked_weight(shapes: Shapes, *, into: int, out: int) -> int:
-    """Bytes of the weight with the channels of a group in blocks, or its groups if each is a channel by itself."""
-    groups = shapes.groups
-    if shapes.is_depthwise:
-        return padded(groups, out) * (shapes.out // groups) * prod(shapes.kernel) * shapes.item
-    channels = padded(shapes.into // groups, into) * padded(shapes.out // groups, out)
-    return groups * channels * prod(shapes.kernel) * shapes.item
+    """Bytes of the weight with the channels of each group in blocks."""
+    channels = padded(shapes.into // shapes.groups, into) * padded(shapes.out // shapes.groups, out)
+    return shapes.groups * channels * prod(shapes.kernel) * shapes.item
 
 
-def window(shapes: Shapes, threads: int, *, out: bool) -> int:
-    """The scratchpad of the channels-last kernels: a padded copy of one sample's operand for every thread."""
-    channels, space = (shapes.out, shapes.reach) if out else (shapes.into, shapes.space)
-    overhang = [(size - 1) // step for size, step in zip(shapes.kernel, shapes.stride, strict=True)]
-    extents = prod(extent + more for extent, more in zip(space, overhang, strict=True))
-    return threads * (32792 + -(-channels * extents * shapes.item // 4096) * 4096)
+def depthwise_weight(shapes: Shapes, block: int) -> int:
+    """Bytes of the weight of a depthwise convolution with its groups in blocks."""
+    return padded(shapes.groups, block) * (shapes.out // shapes.groups) * prod(shapes.kernel) * shapes.item
+
+
+def is_by_points(shapes: Shapes) -> bool:
+    """OneDNN's kernels for a kernel of one; strided ones only in the plane, where the stride divides the extents."""
+    if not shapes.is_pointwise or any(shapes.padding) or shapes.groups > 1:
+        return False
+    divides = all(extent % step == 0 for extent, step in zip(shapes.space, shapes.stride, strict=True))
+    return not shapes.is_strided or (len(shapes.space) == 2 and divides)
+
+
+def thinned(shapes: Shapes, threads: int, block: int) -> int:
+    """The scratchpad of strided kernels of one: the points of one sample that they use, for every thread."""
+    if not shapes.is_strided or not is_by_points(shapes):
+        return 0
+    return threads * padded(shapes.into, block) * prod(shapes.reach) * shapes.item

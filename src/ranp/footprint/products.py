@@ -1,7 +1,7 @@
 """OneDNN's convolution by matrix products: the one it falls back on, the same for every CPU.
 
 It unfolds one plane of patches at a time into its scratchpad, on one thread or on all of them. Everything is used as it
-lies, but torch copies the result.
+lies, but torch copies the result. Channels-last, the weight is reordered and the scratchpad holds a sample too.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ def data_by_products(shapes: Shapes, cpu: Cpu) -> Pass:
         and _has_samples(shapes)
         and _is_balanced(shapes, cpu, shapes.groups * shapes.batch, points, shapes.into)
     )
+    if shapes.is_last:
+        volume = _patches(shapes) * prod(shapes.reach[:-2])
+        summed = _sample(shapes) if shapes.groups > 1 else 0
+        return Pass(shapes.weight * shapes.item, 0, volume + summed + 2 * _ROUNDING)
     result = prod((shapes.batch, shapes.into, *shapes.space)) * shapes.item
     return Pass(0, result, _bounded(shapes, cpu, cpu.threads if is_shared else 1, 0, 0.1) + _ROUNDING)
 
@@ -56,6 +60,9 @@ def weight_by_products(shapes: Shapes, cpu: Cpu) -> Pass:
     is_shared = wanted < _limit(shapes, cpu) and plane // cpu.threads < 256 and _has_samples(shapes)
     threads = cpu.threads if is_shared else 1
     sums = 4 * weight * (threads + (1 if shapes.is_half else 0))
+    if shapes.is_last:
+        scratch = sums + threads * (_patches(shapes) + _sample(shapes)) + 3 * _ROUNDING
+        return Pass(0, weight, scratch, is_last=True)
     return Pass(0, weight, sums + _bounded(shapes, cpu, threads, sums, 0.05) + 2 * _ROUNDING)
 
 
@@ -76,6 +83,11 @@ def _patches(shapes: Shapes) -> int:
     if shapes.is_pointwise and not shapes.is_strided and shapes.space == shapes.reach:
         return 0
     return prod(shapes.reach[-2:]) * shapes.into // shapes.groups * prod(shapes.kernel) * shapes.item
+
+
+def _sample(shapes: Shapes) -> int:
+    """Bytes of one sample of one group of the input."""
+    return prod(shapes.space) * shapes.into // shapes.groups * shapes.item
 
 
 def _limit(shapes: Shapes, cpu: Cpu) -> int:
