@@ -11,8 +11,7 @@ from ranp.footprint import Footprint, measured_peak, peak, training_memory
 from ranp.rehearsal import Call, Rehearsal, Sized, Storage, TrainingStep, rehearse
 from training_networks import NETWORKS, network
 
-EXACT = 0.01 if "512" in torch.backends.cpu.get_cpu_capability() else 0.3
-"""The rules for oneDNN's layouts were read off a machine with AVX-512; on others they are estimates."""
+EXACT = 0.01
 PARTS = ("parameters", "gradients", "state", "inputs", "activations", "transient")
 
 

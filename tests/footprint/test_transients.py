@@ -14,8 +14,6 @@ from ranp.footprint.transients import transient
 from ranp.rehearsal import Call, Sized, TrainingStep, rehearse, rerun
 from training_networks import NETWORKS, network
 
-AVX512 = "512" in torch.backends.cpu.get_cpu_capability()
-needs_avx512 = pytest.mark.skipif(not AVX512, reason="the rules were read off a machine with AVX-512")
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +35,6 @@ def predicted(call: Call, made: int) -> int:
     return made + transient(call)
 
 
-@needs_avx512
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("precision", ["float32", "amp-bfloat16"])
 def test_every_operator_of_small_networks(name: str, precision: str) -> None:
@@ -73,7 +70,6 @@ def convolution(rng: random.Random, dtype: torch.dtype) -> tuple[Call, Call]:
     return forward, Call("aten.convolution_backward.default", (y, x, w), (x, w), settings, "backward", "")
 
 
-@needs_avx512
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_convolutions(dtype: torch.dtype, seed: int) -> None:

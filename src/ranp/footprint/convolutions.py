@@ -43,7 +43,7 @@ def forward_transient(call: Call, cpu: Cpu) -> int:
     shapes = shapes_of(x, weight, y, json.loads(call.settings)[0][3:9])
     copies = _copies(shapes, cpu, x, weight)
     if not goes_to_onednn(shapes, cpu):
-        return copies + _own_forward(shapes, y.bytes, len(call.inputs) > 2)
+        return copies + _own_forward(shapes, x.bytes, y.bytes, len(call.inputs) > 2)
     return copies + peak_of_pass(_kernels(cpu).forward_layouts(shapes, cpu, len(call.inputs) > 2), y.bytes) - y.bytes
 
 
@@ -59,7 +59,7 @@ def backward_transient(call: Call, cpu: Cpu) -> int:
     weights = weight.bytes if wants_weight else 0
     made = data + weights + bias
     if not goes_to_onednn(shapes, cpu):
-        return copies + _own_backward(shapes, data, weights, bias)
+        return copies + _own_backward(shapes, data, weights, bias, grad.bytes)
     peak = 0
     if wants_data:
         peak = peak_of_pass(_kernels(cpu).data_layouts(shapes, cpu), data)
@@ -88,20 +88,17 @@ def goes_to_onednn(shapes: Shapes, cpu: Cpu) -> bool:
     return is_work and (shapes.groups > 1 or large or shapes.batch > 1 or front > _OWN_BELOW)
 
 
-def _columns(shapes: Shapes) -> int:
+def _columns(shapes: Shapes, *, backward: bool = False) -> int:
     """Bytes of the patches: of a whole batch at once, in space of all groups at once, elsewhere group by group."""
     dims = len(shapes.space)
     at_once = dims == 3 and not shapes.is_transposed and not shapes.is_dilated
-    if (
-        shapes.is_pointwise
-        and not shapes.is_strided
-        and not any(shapes.padding)
-        and not (at_once and shapes.groups > 1)
-    ):
+    is_same = shapes.is_pointwise and not shapes.is_strided and not any(shapes.padding)
+    needs_none = backward if shapes.is_transposed else not (at_once and shapes.groups > 1) and not shapes.is_dilated
+    if is_same and needs_none:
         return 0
     groups = 1 if at_once else shapes.groups
     if shapes.is_transposed:
-        samples = shapes.batch if dims == 2 else 1
+        samples = shapes.batch if dims == 2 and not backward else 1
         return samples * shapes.out // groups * prod(shapes.kernel) * prod(shapes.space) * shapes.item
     samples = 1 if shapes.is_dilated else shapes.batch
     return samples * shapes.into // groups * prod(shapes.kernel) * prod(shapes.reach) * shapes.item
@@ -112,14 +109,22 @@ def _joins(shapes: Shapes) -> bool:
     return shapes.groups > 1 and (len(shapes.space) == 2 or shapes.is_transposed or shapes.is_dilated)
 
 
-def _own_forward(shapes: Shapes, result: int, has_bias: bool) -> int:
-    ones = prod(shapes.reach) * shapes.item if shapes.is_transposed and has_bias else 0
-    return (result if _joins(shapes) else 0) + _columns(shapes) + ones
+def _own_forward(shapes: Shapes, data: int, result: int, has_bias: bool) -> int:
+    columns = (result if _joins(shapes) else 0) + _columns(shapes)
+    if not shapes.is_transposed or len(shapes.space) != 3:
+        return columns
+    # In space, the result first gets the room of the input and is then resized, which never gives any back.
+    ones = prod(shapes.reach) * shapes.item if has_bias else 0
+    return max(data if data < result else 0, columns + ones + max(0, data - result))
 
 
-def _own_backward(shapes: Shapes, data: int, weights: int, bias: int) -> int:
-    columns = _columns(shapes) // (shapes.batch if shapes.is_transposed and len(shapes.space) == 2 else 1)
+def _own_backward(shapes: Shapes, data: int, weights: int, bias: int, grad: int) -> int:
+    columns = _columns(shapes, backward=True)
     joined = data + weights + bias if _joins(shapes) else 0
-    patches = columns or (data if len(shapes.space) == 3 else 0)
+    patches = columns or (data if len(shapes.space) == 3 and not shapes.is_transposed else 0)
     peak = max(data + patches if data else 0, data + weights + bias + columns)
+    if bias and shapes.is_half and shapes.batch > 1 and shapes.out > 1 and not shapes.is_dilated:
+        # A sum over axes that do not lie together is one of a wider copy.
+        beside = weights + columns if shapes.is_transposed and len(shapes.space) == 3 else 0
+        peak = max(peak, data + beside + 3 * bias + 2 * grad)
     return max(joined, peak - data - weights - bias)

@@ -56,10 +56,10 @@ def _layer_norm_backward(call: Call, cpu: Cpu) -> int:
     return _copied(0, 1)(call, cpu) + sums
 
 
-def _half_product(call: Call, _: Cpu) -> int:
-    """Products of half precision are summed in single precision: the whole result, one sample of a batch of them."""
+def _half_product(call: Call, cpu: Cpu) -> int:
+    """OneDNN sums products of half precision in single precision: the whole result, one sample of a batch of them."""
     y = call.outputs[0]
-    if y.dtype.itemsize != 2:
+    if y.dtype not in cpu.halves:
         return 0
     return 2 * y.bytes // (y.shape[0] if len(y.shape) == 3 else 1)
 
@@ -70,8 +70,9 @@ def _half_sum(call: Call, _: Cpu) -> int:
     if x.dtype.itemsize != 2:
         return 0
     axes = json.loads(call.settings)[0][1:2]
-    places = sorted(axis % len(x.shape) for axis in axes[0]) if axes and axes[0] and x.shape else []
-    is_apart = any(second - first > 1 for first, second in pairwise(places))
+    along = {axis % len(x.shape) for axis in axes[0]} if axes and axes[0] and x.shape else set()
+    places = sorted(axis for axis in along if x.shape[axis] > 1)
+    is_apart = any(prod(x.shape[first + 1 : second]) > 1 for first, second in pairwise(places))
     return 2 * x.bytes if is_apart or y.dtype.itemsize > 2 else 0
 
 
