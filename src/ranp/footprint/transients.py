@@ -10,7 +10,7 @@ from math import prod
 
 import torch
 
-from ranp.footprint import convolutions
+from ranp.footprint import attention, convolutions
 from ranp.footprint.cpu import Cpu, this_cpu
 from ranp.rehearsal import Call, Sized
 
@@ -102,6 +102,8 @@ def _rule(op: str) -> Rule | None:
 _RULES: dict[str, Rule] = {
     "aten.convolution.default": convolutions.forward_transient,
     "aten.convolution_backward.default": convolutions.backward_transient,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": attention.forward_transient,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention.backward_transient,
     "aten.native_batch_norm.default": _batch_norm,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
     "aten.native_layer_norm.default": _copied(0),
