@@ -15,7 +15,6 @@ from ranp.rehearsal import Call, Sized, TrainingStep, rehearse, rerun
 from training_networks import NETWORKS, network
 
 
-
 @pytest.fixture(autouse=True)
 def _one_thread() -> object:
     before = torch.get_num_threads()

@@ -5,8 +5,8 @@ The rest of a layer of attention is made of operators that have rules of their o
 
 from __future__ import annotations
 
-from ranp.footprint.cpu import Cpu
 from ranp.rehearsal import Call, Sized
+from ranp.rehearsal.cpu import Cpu
 
 _BLOCKS = ((768, 256), (192, 64), (0, 32))
 """Queries from which on a block has so many of them."""

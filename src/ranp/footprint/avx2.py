@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ranp.footprint.cpu import Cpu
 from ranp.footprint.layouts import (
     Pass,
     blocked_data,
@@ -23,6 +22,7 @@ from ranp.footprint.layouts import (
 )
 from ranp.footprint.products import data_by_products, forward_by_products, weight_by_products
 from ranp.footprint.shapes import Shapes
+from ranp.rehearsal.cpu import Cpu
 
 BLOCK = 8
 _PAGE = 4096

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from math import prod
 
-from ranp.footprint.cpu import Cpu
 from ranp.footprint.layouts import (
     Pass,
     blocked_data,
@@ -22,6 +21,7 @@ from ranp.footprint.layouts import (
 )
 from ranp.footprint.products import data_by_products, forward_by_products, weight_by_products
 from ranp.footprint.shapes import Shapes
+from ranp.rehearsal.cpu import Cpu
 
 BLOCK = 16
 _WIDEST = 14
@@ -112,7 +112,9 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         return Pass(_data(shapes, out=True), _weight(shapes, into=1), _sums(shapes, cpu, is_first=True))
     block = BLOCK // 2 if few and not shapes.is_half else BLOCK
     sources = _data(shapes, out=True, block=block) + _data(shapes, out=False, block=block)
-    return Pass(sources, _weight(shapes, into=block, out=block), _sums(shapes, cpu) + thinned(shapes, cpu.threads, BLOCK))
+    return Pass(
+        sources, _weight(shapes, into=block, out=block), _sums(shapes, cpu) + thinned(shapes, cpu.threads, BLOCK)
+    )
 
 
 def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:

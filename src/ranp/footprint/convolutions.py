@@ -13,13 +13,15 @@ from typing import Protocol
 import torch
 
 from ranp.footprint import avx2, avx512
-from ranp.footprint.cpu import Cpu
 from ranp.footprint.layouts import Pass, peak_of_pass
 from ranp.footprint.shapes import Shapes, shapes_of
 from ranp.rehearsal import Call, Sized
+from ranp.rehearsal.cpu import Cpu
 
 _OWN_BELOW = 20480
 """Elements of the first axes up to which torch keeps a batch of one to itself."""
+_LARGEST = 2**31 - 1
+"""Bytes of an operand up to which oneDNN's kernels were surveyed; some of them refuse larger ones."""
 
 
 class _Kernels(Protocol):
@@ -66,6 +68,16 @@ def backward_transient(call: Call, cpu: Cpu) -> int:
     if wants_weight or wants_bias:
         peak = max(peak, data + peak_of_pass(_kernels(cpu).weight_layouts(shapes, cpu), weight.bytes) + 2 * bias)
     return copies + max(0, peak - made)
+
+
+def is_estimate(call: Call, cpu: Cpu) -> bool:
+    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, or for larger operands."""
+    dtype = call.inputs[0].dtype
+    if cpu.isa == "none" or dtype not in (torch.float32, *cpu.halves):
+        return False
+    if cpu.isa == "other" or (dtype in cpu.halves and cpu.isa != "avx512"):
+        return True
+    return any(tensor.bytes > _LARGEST for tensor in (*call.inputs, *call.outputs))
 
 
 def _copies(shapes: Shapes, cpu: Cpu, *tensors: Sized) -> int:

@@ -9,9 +9,9 @@ import numpy as np
 from torch import nn
 
 from ranp.errors import UnsupportedError
-from ranp.footprint.cpu import Cpu, this_cpu
-from ranp.footprint.transients import transient
+from ranp.footprint.transients import is_estimate, transient
 from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
+from ranp.rehearsal.cpu import Cpu, this_cpu
 from ranp.rehearsal.running import Loss
 
 _CUDA_BLOCK = 512
@@ -45,6 +45,8 @@ class Footprint:
         phase: Where the peak is: ``"forward"``, ``"loss"``, ``"backward"`` or ``"optimiser"``.
         op: The operator that runs then.
         module: The module that it belongs to.
+        is_estimate: Not all that the operators allocate beside their results is known: on CUDA, or on a CPU with other
+            instructions than AVX2 and AVX-512, or for operands of 2 GiB and more.
     """
 
     peak: int
@@ -57,12 +59,14 @@ class Footprint:
     phase: str
     op: str
     module: str
+    is_estimate: bool = False
 
     def __str__(self) -> str:
         lines = [f"{'peak':<12}{self.peak / 2**20:>12,.1f} MiB"]
         lines += [f"  {part:<10}{getattr(self, part) / 2**20:>12,.1f} MiB" for part in _PARTS]
         where = f" of {self.module}" if self.module else ""
-        return "\n".join([*lines, f"during {self.op or 'nothing'}{where} ({self.phase or 'before the step'})"])
+        lines.append(f"during {self.op or 'nothing'}{where} ({self.phase or 'before the step'})")
+        return "\n".join([*lines, *(["an estimate: not all kernels of this machine are known"] * self.is_estimate)])
 
 
 def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
@@ -70,8 +74,13 @@ def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
 
     Every storage counts from the call that makes it to the last call during which it lives; each call adds what it
     allocates beyond its results (``ranp.footprint.transients``, known for the CPU only).
+
+    Args:
+        rehearsal: The step.
+        cpu: What decides on kernels if it runs on a CPU; by default this one.
     """
     calls, storages = rehearsal.calls, rehearsal.storages
+    is_rough = rehearsal.device != "cpu"
     on_cuda = rehearsal.device == "cuda"
     sizes = np.array([storage.bytes for storage in storages], dtype=np.int64)
     if on_cuda:
@@ -85,6 +94,7 @@ def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
     living = np.cumsum(change)[: len(calls) + 1]
     if rehearsal.device == "cpu":
         cpu = this_cpu() if cpu is None else cpu
+        is_rough = any(is_estimate(call, cpu) for call in calls)
         living[1:] += np.fromiter((transient(call, cpu) for call in calls), np.int64, len(calls))
     moment = int(living.argmax())
     parts = dict.fromkeys(_PARTS, 0)
@@ -95,7 +105,7 @@ def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
     parts["transient"] += total - sum(parts.values())
     call = calls[moment - 1] if moment else None
     where = (call.phase, call.op, call.module) if call is not None else ("", "", "")
-    return Footprint(total, **parts, phase=where[0], op=where[1], module=where[2])
+    return Footprint(total, **parts, phase=where[0], op=where[1], module=where[2], is_estimate=is_rough)
 
 
 def training_memory(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from ranp.footprint.cpu import Cpu
 from ranp.footprint.layouts import Pass
 from ranp.footprint.shapes import Shapes
+from ranp.rehearsal.cpu import Cpu
 
 _MOST = 1 << 30
 """Bytes that a scratchpad may have."""

@@ -11,8 +11,8 @@ from math import prod
 import torch
 
 from ranp.footprint import attention, convolutions
-from ranp.footprint.cpu import Cpu, this_cpu
 from ranp.rehearsal import Call, Sized
+from ranp.rehearsal.cpu import Cpu, this_cpu
 
 Rule = Callable[[Call, Cpu], int]
 
@@ -139,6 +139,10 @@ _RULES: dict[str, Rule] = {
 }
 
 
+_SURVEYED = (convolutions.forward_transient, convolutions.backward_transient)
+"""Rules that hold for the kernels of known instructions."""
+
+
 def transient(call: Call, cpu: Cpu | None = None) -> int:
     """Bytes that an operator allocates on a CPU beyond its results, at its worst moment; by default on this one.
 
@@ -154,6 +158,11 @@ def transient(call: Call, cpu: Cpu | None = None) -> int:
     if rule is _promoted:
         return _promoted(call, cpu)
     return _cached(call.op, _bare(call.inputs), _bare(call.outputs), call.settings, cpu)
+
+
+def is_estimate(call: Call, cpu: Cpu) -> bool:
+    """Whether a transient is an estimate: it goes by rules for other kernels than those that may run."""
+    return _rule(call.op) in _SURVEYED and convolutions.is_estimate(call, cpu)
 
 
 def _bare(tensors: tuple[Sized, ...]) -> tuple[Sized, ...]:
