@@ -1,8 +1,8 @@
 """What oneDNN allocates for a convolution with AVX-512: operands in blocks of 16 channels, and a scratchpad.
 
-Where it computes channels-last, the result is reordered twice. Which kernel it takes is read off its verbose log (oneDNN
-3.12 of torch 2.13) over some two thousand random convolutions; the sizes of scratchpads are fitted to what was measured
-there.
+Where it computes channels-last, the result is reordered twice. Which kernel it takes is read off its verbose log
+(oneDNN 3.12 of torch 2.13) over some two thousand random convolutions; the sizes of scratchpads are fitted to what was
+measured there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a convolution on the CPU allocates beyond its results.
 
-Torch sends it to oneDNN, whose kernels are those of the CPU (``ranp.footprint.avx512``, ``avx2``), or to a kernel of its
+Torch sends it to oneDNN, whose kernels depend on the CPU (``ranp.footprint.avx512``, ``avx2``), or to a kernel of its
 own, which unfolds the input into columns.
 """
 
