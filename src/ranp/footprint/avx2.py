@@ -131,7 +131,7 @@ def _batches(shapes: Shapes, cpu: Cpu) -> int:
     """The scratchpad of the same kernels: where each product of the kernel's points begins."""
     if _is_channelwise(shapes):
         return 0
-    return (1 - (-40 * cpu.threads * prod(shapes.kernel) // _PAGE)) * _PAGE
+    return (cpu.threads - (-40 * cpu.threads * prod(shapes.kernel) // _PAGE)) * _PAGE
 
 
 def _window(shapes: Shapes, cpu: Cpu) -> int:
@@ -142,7 +142,7 @@ def _window(shapes: Shapes, cpu: Cpu) -> int:
         extents *= shapes.reach[axis] + sum(max(0, size - 1 - end) // step for end in ends)
     pages = 4 * -(-extents * shapes.out // _PAGE) - (-extents // _PAGE)
     rest = 4 * cpu.threads + 1 if shapes.space[-1] % shapes.stride[-1] else 0
-    return _batches(shapes, cpu) + (cpu.threads * (pages + 1) + rest + 1) * _PAGE + 24 * cpu.threads
+    return _batches(shapes, cpu) + (cpu.threads * pages + rest + 2) * _PAGE + 24 * cpu.threads
 
 
 def _is_channelwise(shapes: Shapes) -> bool:

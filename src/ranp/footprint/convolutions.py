@@ -43,9 +43,11 @@ def forward_transient(call: Call, cpu: Cpu) -> int:
     x, weight, *_ = call.inputs
     y = call.outputs[0]
     shapes = shapes_of(x, weight, y, json.loads(call.settings)[0][3:9])
-    copies = _copies(shapes, cpu, x, weight)
+    copies = _copied(shapes, cpu, x)
     if not goes_to_onednn(shapes, cpu):
+        copies += _copied(shapes, cpu, weight)
         return copies + _own_forward(shapes, x.bytes, y.bytes, len(call.inputs) > 2)
+    copies += weight.bytes if weight.scattered else 0
     return copies + peak_of_pass(_kernels(cpu).forward_layouts(shapes, cpu, len(call.inputs) > 2), y.bytes) - y.bytes
 
 
@@ -55,19 +57,20 @@ def backward_transient(call: Call, cpu: Cpu) -> int:
     arguments = json.loads(call.settings)[0]
     wants_data, wants_weight, wants_bias = arguments[10]
     shapes = shapes_of(x, weight, grad, arguments[4:10])
-    copies = _copies(shapes, cpu, grad, x, weight)
+    copies = _copied(shapes, cpu, grad) + (weight.bytes if weight.scattered else 0)
+    lined = _copied(shapes, cpu, x)
     data = x.bytes if wants_data else 0
     bias = shapes.out * shapes.item if wants_bias else 0
     weights = weight.bytes if wants_weight else 0
     made = data + weights + bias
     if not goes_to_onednn(shapes, cpu):
-        return copies + _own_backward(shapes, data, weights, bias, grad.bytes)
+        return copies + _own_backward(shapes, data, weights, bias, grad.bytes, lined)
     peak = 0
     if wants_data:
         peak = peak_of_pass(_kernels(cpu).data_layouts(shapes, cpu), data)
     if wants_weight or wants_bias:
         peak = max(peak, data + peak_of_pass(_kernels(cpu).weight_layouts(shapes, cpu), weight.bytes) + 2 * bias)
-    return copies + max(0, peak - made)
+    return copies + lined + max(0, peak - made)
 
 
 def is_estimate(call: Call, cpu: Cpu) -> bool:
@@ -80,10 +83,17 @@ def is_estimate(call: Call, cpu: Cpu) -> bool:
     return any(tensor.bytes > _LARGEST for tensor in (*call.inputs, *call.outputs))
 
 
-def _copies(shapes: Shapes, cpu: Cpu, *tensors: Sized) -> int:
-    """Inputs that kernels make contiguous first; torch's own kernels do so with channels-last ones too."""
-    own = not goes_to_onednn(shapes, cpu)
-    return sum(tensor.bytes for tensor in tensors if tensor.scattered or (own and tensor.channels_last))
+def _copied(shapes: Shapes, cpu: Cpu, tensor: Sized) -> int:
+    """Bytes of the copy that a kernel works on if a tensor does not lie as it wants it.
+
+    Torch's own kernels take channels-last tensors in the plane only, and want them alike; so do oneDNN's everywhere.
+    """
+    if tensor.scattered:
+        return tensor.bytes
+    if not goes_to_onednn(shapes, cpu):
+        return tensor.bytes if tensor.channels_last and (len(shapes.space) == 3 or not shapes.is_last) else 0
+    lies_both_ways = tensor.shape[1] == 1 or prod(tensor.shape[2:]) == 1
+    return tensor.bytes if tensor.channels_last != shapes.is_last and not lies_both_ways else 0
 
 
 def goes_to_onednn(shapes: Shapes, cpu: Cpu) -> bool:
@@ -130,11 +140,12 @@ def _own_forward(shapes: Shapes, data: int, result: int, has_bias: bool) -> int:
     return max(data if data < result else 0, columns + ones + max(0, data - result))
 
 
-def _own_backward(shapes: Shapes, data: int, weights: int, bias: int, grad: int) -> int:
+def _own_backward(shapes: Shapes, data: int, weights: int, bias: int, grad: int, lined: int) -> int:
+    """With the bytes of what is made, of the output's gradient, and of a copy of the input, for the weights alone."""
     columns = _columns(shapes, backward=True)
     joined = data + weights + bias if _joins(shapes) else 0
     patches = columns or (data if len(shapes.space) == 3 and not shapes.is_transposed else 0)
-    peak = max(data + patches if data else 0, data + weights + bias + columns)
+    peak = max(data + patches if data else 0, data + weights + bias + columns + lined)
     if bias and shapes.is_half and shapes.batch > 1 and shapes.out > 1 and not shapes.is_dilated:
         # A sum over axes that do not lie together is one of a wider copy.
         beside = weights + columns if shapes.is_transposed and len(shapes.space) == 3 else 0
