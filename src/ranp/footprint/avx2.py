@@ -99,8 +99,10 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         weight = _weight(shapes) if is_small else blocked_weight(shapes, into=BLOCK, out=BLOCK)
         return Pass(shapes.weight * shapes.item, weight, is_last=True, held=_copied_weight(shapes))
     if shapes.into == _FLAT and shapes.groups == 1 and not is_by_points(shapes):
-        return Pass(_data(shapes, out=True), _weight(shapes, into=1))
+        return Pass(_data(shapes, out=True), _weight(shapes, into=1), _shared_sums(shapes, cpu, _FLAT))
     scratch = thinned(shapes, cpu.threads, BLOCK)
+    if not is_small and not is_by_points(shapes):
+        scratch = _shared_sums(shapes, cpu, BLOCK)
     return Pass(_data(shapes, out=True) + _data(shapes, out=False), _weight(shapes), scratch)
 
 
@@ -110,6 +112,25 @@ def _data(shapes: Shapes, *, out: bool) -> int:
 
 def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
     return depthwise_weight(shapes, out) if _is_channelwise(shapes) else blocked_weight(shapes, into=into, out=out)
+
+
+def _shared_sums(shapes: Shapes, cpu: Cpu, into: int) -> int:
+    """The scratchpad of threads that share the sum of a block of the weight's gradient, if blocks do not go round.
+
+    Threads are split into groups, each with as many blocks; the split with the least work for a thread is taken.
+    """
+    block = into * BLOCK * prod(shapes.kernel)
+    per_group = -(-shapes.into // shapes.groups // into) * -(-shapes.out // shapes.groups // BLOCK)
+    blocks, depth = shapes.groups * per_group, shapes.batch * prod(shapes.reach[:-2])
+    most = max(1, 3 * 5 * 5 * 16 * 16 // block)
+    least, shared = blocks * block * depth, 0
+    for count in range(max(1, blocks // cpu.threads), max(blocks, 2)):
+        groups = min(blocks // count, cpu.threads) or 1
+        together, jobs = min(cpu.threads // groups, depth), -(-blocks // groups)
+        work = block * jobs * (-(-depth // together) + (together != 1))
+        if work < least and (together == 1 or jobs <= most):
+            least, shared = work, (together - 1) * groups * jobs * block
+    return shared * shapes.item + (3 * _PAGE if shared else 0)
 
 
 def _copied_weight(shapes: Shapes) -> int:
