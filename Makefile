@@ -44,7 +44,7 @@ test-all: lint browser  ## Lint and every test, those in a real browser too
 
 hardware: $(STAMP)  ## The tests that depend on the CPU, as on one with AVX2 and as torch runs without vectors
 	for threads in 1 2; do for cpu in "$(AVX2)" "$(PLAIN)"; do \
-	  env $$cpu OMP_NUM_THREADS=$$threads OMP_WAIT_POLICY=passive $(PARALLEL) -q -m hardware $$(grep -rl mark.hardware tests) || exit 1; \
+	  env $$cpu OMP_NUM_THREADS=$$threads OMP_WAIT_POLICY=passive $(PARALLEL) -q -m hardware $$(grep -rl --include='*.py' mark.hardware tests) || exit 1; \
 	done; done
 
 # Where nothing can be installed, the tests that need a browser are skipped, and say so.

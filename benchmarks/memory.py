@@ -95,7 +95,8 @@ def run(*, quick: bool) -> None:
         f"Error over {len(errors)} cases: median {_typical(errors):.2f} %, worst {max(map(abs, errors)):.2f} %, "
         f"most under {min(0.0, *errors):.2f} %. MemTracker over {len(peers)} cases: median {_typical(peers):.2f} %, "
         f"worst {max(map(abs, peers)):.2f} %, most under {min(0.0, *peers):.2f} %.",
-        f"OneDNN with {this_cpu().isa}. Measured: all that PyTorch's CPU allocator reports during one step in its steady state, added up. "
+        f"OneDNN uses {this_cpu().isa}.",
+        "Measured: all that PyTorch's CPU allocator reports during one step in its steady state, added up. "
         "MemTracker: `torch.distributed._tools.mem_tracker` under `FakeTensorMode`, on the same step, Adam fused.",
     )
     print(table("Predicted against measured training memory", header, rows, notes))
