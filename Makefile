@@ -4,11 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := medical,video,stereo,report,train,onnx,lightning,docs,dev
+PARALLEL := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Two torch threads per test process would only fight for the same cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(PARALLEL)
+# CPUs that any larger one can imitate.
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+PLAIN := ATEN_CPU_CAPABILITY=default
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all browser lint docs bench clean
+.PHONY: help install demo test test-all hardware browser lint docs bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -32,9 +36,16 @@ lint: $(STAMP)  ## Style, types and the direction of imports
 
 test: lint  ## Lint and the ordinary tests
 	$(PYTEST) -m "not slow"
+	$(MAKE) hardware
 
 test-all: lint browser  ## Lint and every test, those in a real browser too
 	$(PYTEST)
+	$(MAKE) hardware
+
+hardware: $(STAMP)  ## The tests that depend on the CPU, as on one with AVX2 and as torch runs without vectors
+	for threads in 1 2; do for cpu in "$(AVX2)" "$(PLAIN)"; do \
+	  env $$cpu OMP_NUM_THREADS=$$threads OMP_WAIT_POLICY=passive $(PARALLEL) -q -m hardware $$(grep -rl --include='*.py' mark.hardware tests) || exit 1; \
+	done; done
 
 # Where nothing can be installed, the tests that need a browser are skipped, and say so.
 browser: $(STAMP)  ## Get Chromium (Debian) and playwright, for the tests of the report in a real browser

@@ -17,6 +17,7 @@ from benchmarks.pairs import table
 from ranp.footprint import measured_peak, training_memory
 from ranp.paper import models
 from ranp.rehearsal import TrainingStep
+from ranp.rehearsal.cpu import this_cpu
 from ranp.rehearsal.losses import stand_in_loss
 from ranp.rehearsal.staging import staged, staged_inputs
 
@@ -94,6 +95,7 @@ def run(*, quick: bool) -> None:
         f"Error over {len(errors)} cases: median {_typical(errors):.2f} %, worst {max(map(abs, errors)):.2f} %, "
         f"most under {min(0.0, *errors):.2f} %. MemTracker over {len(peers)} cases: median {_typical(peers):.2f} %, "
         f"worst {max(map(abs, peers)):.2f} %, most under {min(0.0, *peers):.2f} %.",
+        f"OneDNN uses {this_cpu().isa}.",
         "Measured: all that PyTorch's CPU allocator reports during one step in its steady state, added up. "
         "MemTracker: `torch.distributed._tools.mem_tracker` under `FakeTensorMode`, on the same step, Adam fused.",
     )

@@ -45,6 +45,7 @@ def real_step(model: nn.Module, x: Tensor, target: Tensor, optimiser: torch.opti
     return log.seen
 
 
+@pytest.mark.hardware
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("amp", [False, True])
 def test_is_the_real_step_operator_by_operator(name: str, amp: bool) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 from torch import nn
 
 from ranp import arguments
-from ranp.footprint.transients import transient
+from ranp.footprint.transients import is_estimate, transient
 from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
+from ranp.rehearsal.cpu import Cpu, this_cpu
 from ranp.rehearsal.running import Loss
 
 _CUDA_BLOCK = 512
@@ -44,6 +45,8 @@ class Footprint:
         phase: Where the peak is: ``"forward"``, ``"loss"``, ``"backward"`` or ``"optimiser"``.
         op: The operator that runs then.
         module: The module that it belongs to.
+        is_estimate: Not all that the operators allocate beside their results is known: on CUDA, or on a CPU with other
+            instructions than AVX2 and AVX-512, or for operands of 2 GiB and more.
     """
 
     peak: int
@@ -56,21 +59,28 @@ class Footprint:
     phase: str
     op: str
     module: str
+    is_estimate: bool = False
 
     def __str__(self) -> str:
         lines = [f"{'peak':<12}{self.peak / 2**20:>12,.1f} MiB"]
         lines += [f"  {part:<10}{getattr(self, part) / 2**20:>12,.1f} MiB" for part in _PARTS]
         where = f" of {self.module}" if self.module else ""
-        return "\n".join([*lines, f"during {self.op or 'nothing'}{where} ({self.phase or 'before the step'})"])
+        lines.append(f"during {self.op or 'nothing'}{where} ({self.phase or 'before the step'})")
+        return "\n".join([*lines, *(["an estimate: not all kernels of this machine are known"] * self.is_estimate)])
 
 
-def peak(rehearsal: Rehearsal) -> Footprint:
+def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
     """Finds the peak of a rehearsed step. Pure: it runs and allocates nothing of the step's size.
 
     Every storage counts from the call that makes it to the last call during which it lives; each call adds what it
     allocates beyond its results (``ranp.footprint.transients``, known for the CPU only).
+
+    Args:
+        rehearsal: The step.
+        cpu: What decides on kernels if it runs on a CPU; by default this one.
     """
     calls, storages = rehearsal.calls, rehearsal.storages
+    is_rough = rehearsal.device != "cpu"
     on_cuda = rehearsal.device == "cuda"
     sizes = np.array([storage.bytes for storage in storages], dtype=np.int64)
     if on_cuda:
@@ -83,7 +93,9 @@ def peak(rehearsal: Rehearsal) -> Footprint:
     np.subtract.at(change, np.maximum(dies, born) + 2, sizes)
     living = np.cumsum(change)[: len(calls) + 1]
     if rehearsal.device == "cpu":
-        living[1:] += np.fromiter((transient(call) for call in calls), np.int64, len(calls))
+        cpu = this_cpu() if cpu is None else cpu
+        is_rough = any(is_estimate(call, cpu) for call in calls)
+        living[1:] += np.fromiter((transient(call, cpu) for call in calls), np.int64, len(calls))
     moment = int(living.argmax())
     parts = dict.fromkeys(_PARTS, 0)
     alive = (born + 1 <= moment) & (np.maximum(dies, born) + 1 >= moment)
@@ -93,7 +105,7 @@ def peak(rehearsal: Rehearsal) -> Footprint:
     parts["transient"] += total - sum(parts.values())
     call = calls[moment - 1] if moment else None
     where = (call.phase, call.op, call.module) if call is not None else ("", "", "")
-    return Footprint(total, **parts, phase=where[0], op=where[1], module=where[2])
+    return Footprint(total, **parts, phase=where[0], op=where[1], module=where[2], is_estimate=is_rough)
 
 
 def training_memory(

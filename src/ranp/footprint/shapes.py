@@ -28,7 +28,8 @@ class Shapes:
         is_transposed: A transposed convolution.
         weight: Elements of the weight.
         dtype: Type of an element.
-        is_last: The data lie with their channels last.
+        is_last: The data lie with their channels last, or are brought to it.
+        is_last_weight: The weight does.
     """
 
     batch: int
@@ -45,6 +46,7 @@ class Shapes:
     weight: int
     dtype: torch.dtype
     is_last: bool
+    is_last_weight: bool
 
     @property
     def item(self) -> int:
@@ -81,6 +83,7 @@ class Shapes:
         return Shapes(
             self.batch, self.out, self.into, self.reach, self.space, self.kernel, self.stride, self.padding,
             self.dilation, self.groups, False, self.weight, self.dtype, self.is_last,
+            self.is_last_weight,
         )  # fmt: skip
 
 
@@ -97,5 +100,5 @@ def shapes_of(x: Sized, weight: Sized, y: Sized, arguments: list[object]) -> Sha
     return Shapes(
         x.shape[0], x.shape[1], y.shape[1], x.shape[2:], y.shape[2:], kernel, full(stride), full(padding),
         full(dilation), int(groups), bool(is_transposed), prod(weight.shape), x.dtype,  # type: ignore[call-overload]
-        x.channels_last or weight.channels_last,
+        x.channels_last or weight.channels_last, weight.channels_last,
     )  # fmt: skip

@@ -10,81 +10,78 @@ from math import prod
 
 import torch
 
-from ranp.footprint import convolutions
+from ranp.footprint import attention, convolutions
 from ranp.rehearsal import Call, Sized
+from ranp.rehearsal.cpu import Cpu, this_cpu
 
-Rule = Callable[[Call], int]
+Rule = Callable[[Call, Cpu], int]
 
 
 def _copied(*places: int, last: bool = True) -> Rule:
     """Inputs at these places are made contiguous first; with ``last``, channels-last ones too."""
 
-    def rule(call: Call) -> int:
+    def rule(call: Call, _: Cpu) -> int:
         tensors = [call.inputs[place] for place in places if place < len(call.inputs)]
         return sum(x.bytes for x in tensors if x.scattered or (last and x.channels_last))
 
     return rule
 
 
-def _batch_norm(call: Call) -> int:
+def _batch_norm(call: Call, _: Cpu) -> int:
     """Two statistics of every channel."""
     return 2 * call.outputs[1].bytes
 
 
-def _batch_norm_backward(call: Call) -> int:
+def _batch_norm_backward(call: Call, _: Cpu) -> int:
     """Where gradient and input lie alike, the fast kernel writes into a second tensor of their size."""
     grad, x = call.inputs[:2]
     alike = not grad.scattered and not x.scattered and grad.channels_last == x.channels_last
     return x.bytes if alike else 0
 
 
-def _max_pool_backward(call: Call) -> int:
-    """Channels-last inputs are made contiguous, and so are the gradient and its indices."""
-    return _copied(0, 1, 2)(call)
-
-
-def _resampled(call: Call) -> int:
+def _resampled(call: Call, _: Cpu) -> int:
     """In the plane, torch resamples more than one channel channels-last: input and result are reordered."""
     x, y = call.inputs[0], call.outputs[0]
     return x.bytes + y.bytes if x.shape[1] > 1 and not x.channels_last else 0
 
 
-def _roll(call: Call) -> int:
+def _roll(call: Call, _: Cpu) -> int:
     """One axis after the other."""
     axes = json.loads(call.settings)[0][2:]
     return (min(3, len(axes[0])) - 1) * call.outputs[0].bytes if axes and axes[0] else 0
 
 
-def _layer_norm_backward(call: Call) -> int:
-    sums = 2 * torch.get_num_threads() * call.outputs[-1].bytes if len(call.outputs) > 1 else 0
-    return _copied(0, 1)(call) + sums
+def _layer_norm_backward(call: Call, cpu: Cpu) -> int:
+    sums = 2 * cpu.threads * call.outputs[-1].bytes if len(call.outputs) > 1 else 0
+    return _copied(0, 1)(call, cpu) + sums
 
 
-def _half_product(call: Call) -> int:
-    """Products of half precision are summed in single precision: the whole result, one sample of a batch of them."""
+def _half_product(call: Call, cpu: Cpu) -> int:
+    """OneDNN sums products of half precision in single precision: the whole result, one sample of a batch of them."""
     y = call.outputs[0]
-    if y.dtype.itemsize != 2:
+    if y.dtype not in cpu.halves:
         return 0
     return 2 * y.bytes // (y.shape[0] if len(y.shape) == 3 else 1)
 
 
-def _half_sum(call: Call) -> int:
+def _half_sum(call: Call, _: Cpu) -> int:
     """A sum of half precision over axes that do not lie together, or into a wider type, is one of a wider copy."""
     x, y = call.inputs[0], call.outputs[0]
     if x.dtype.itemsize != 2:
         return 0
     axes = json.loads(call.settings)[0][1:2]
-    places = sorted(axis % len(x.shape) for axis in axes[0]) if axes and axes[0] and x.shape else []
-    is_apart = any(second - first > 1 for first, second in pairwise(places))
+    along = {axis % len(x.shape) for axis in axes[0]} if axes and axes[0] and x.shape else set()
+    places = sorted(axis for axis in along if x.shape[axis] > 1)
+    is_apart = any(prod(x.shape[first + 1 : second]) > 1 for first, second in pairwise(places))
     return 2 * x.bytes if is_apart or y.dtype.itemsize > 2 else 0
 
 
-def _half_mean(call: Call) -> int:
+def _half_mean(call: Call, _: Cpu) -> int:
     """A mean of half precision is one of a wider copy."""
     return 2 * (call.inputs[0].bytes + call.outputs[0].bytes) if call.inputs[0].dtype.itemsize == 2 else 0
 
 
-def _promoted(call: Call) -> int:
+def _promoted(call: Call, _: Cpu) -> int:
     """A pointwise operator on tensors of different precision copies the narrower ones to the wider type."""
     floating = [x for x in call.inputs if x.dtype.is_floating_point and x.shape]
     if len({x.dtype for x in floating}) < 2:
@@ -105,6 +102,8 @@ def _rule(op: str) -> Rule | None:
 _RULES: dict[str, Rule] = {
     "aten.convolution.default": convolutions.forward_transient,
     "aten.convolution_backward.default": convolutions.backward_transient,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": attention.forward_transient,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention.backward_transient,
     "aten.native_batch_norm.default": _batch_norm,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
     "aten.native_layer_norm.default": _copied(0),
@@ -112,7 +111,7 @@ _RULES: dict[str, Rule] = {
     "aten.max_pool2d_with_indices.default": _copied(0, last=False),
     "aten.max_pool3d_with_indices.default": _copied(0, last=False),
     "aten.max_pool2d_with_indices_backward.default": _copied(0, last=False),
-    "aten.max_pool3d_with_indices_backward.default": _max_pool_backward,
+    "aten.max_pool3d_with_indices_backward.default": _copied(0, 1, 2),
     "aten.avg_pool2d.default": _copied(0, last=False),
     "aten.avg_pool3d.default": _copied(0),
     "aten.avg_pool2d_backward.default": _copied(0, last=False),
@@ -140,8 +139,12 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def transient(call: Call) -> int:
-    """Bytes that an operator allocates on the CPU beyond its results, at its worst moment.
+_SURVEYED = (convolutions.forward_transient, convolutions.backward_transient)
+"""Rules that hold for the kernels of known instructions."""
+
+
+def transient(call: Call, cpu: Cpu | None = None) -> int:
+    """Bytes that an operator allocates on a CPU beyond its results, at its worst moment; by default on this one.
 
     >>> import torch
     >>> size = Sized((2, 8), torch.float32)
@@ -151,9 +154,15 @@ def transient(call: Call) -> int:
     rule = _rule(call.op)
     if rule is None:
         return 0
+    cpu = this_cpu() if cpu is None else cpu
     if rule is _promoted:
-        return _promoted(call)
-    return _cached(call.op, _bare(call.inputs), _bare(call.outputs), call.settings)
+        return _promoted(call, cpu)
+    return _cached(call.op, _bare(call.inputs), _bare(call.outputs), call.settings, cpu)
+
+
+def is_estimate(call: Call, cpu: Cpu) -> bool:
+    """Whether a transient is an estimate: it goes by rules for other kernels than those that may run."""
+    return _rule(call.op) in _SURVEYED and convolutions.is_estimate(call, cpu)
 
 
 def _bare(tensors: tuple[Sized, ...]) -> tuple[Sized, ...]:
@@ -161,5 +170,5 @@ def _bare(tensors: tuple[Sized, ...]) -> tuple[Sized, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _cached(op: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...], settings: str) -> int:
-    return _RULES[op](Call(op, inputs, outputs, settings, "", ""))
+def _cached(op: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...], settings: str, cpu: Cpu) -> int:
+    return _RULES[op](Call(op, inputs, outputs, settings, "", ""), cpu)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from ranp.rehearsal.cpu import this_cpu
+
 FOLDER = "RANP_CACHE"
 """Environment variable that names the folder of the tables."""
 
@@ -48,8 +50,8 @@ def this_machine(device: str = "cpu") -> Machine:
     if device != "cpu":
         name = str(torch.get_device_module(device).get_device_name())
         return Machine(name, torch.__version__, 1, device, 8)
-    block = 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
-    return Machine(_processor(), torch.__version__, torch.get_num_threads(), device, block)
+    cpu = this_cpu()
+    return Machine(_processor(), torch.__version__, cpu.threads, device, cpu.block)
 
 
 def _processor() -> str:
