@@ -13,6 +13,7 @@ import ranp
 from oracles import assert_untouched, random_scores, snapshot
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.paper.models.unet3d import UNet3d
+from ranp.plan import ChannelClasses
 
 
 def planned(model: nn.Module, example: torch.Tensor, sparsity: float = 0.5) -> ranp.Plan:
@@ -36,6 +37,18 @@ def test_kept_weights_are_the_full_networks() -> None:
     assert torch.equal(slim[2].weight, model[2].weight[kept[1]][:, kept[0]])
     linear = model[4].weight.view(10, 6, 64)[list(plan.kept["4"])][:, kept[1]].flatten(1)
     assert torch.equal(slim[4].weight, linear)
+
+
+@pytest.mark.parametrize("init", ["glorot", "orthogonal", "kaiming"])
+def test_a_frozen_layer_keeps_its_kept_weights_and_stays_frozen(init: str) -> None:
+    model = classifier()
+    model[0].requires_grad_(False)
+    plan = planned(model, torch.randn(2, 1, 4, 4, 4))
+    copied, drawn = ranp.slim(model, plan), ranp.slim(model, plan, init=init)
+    assert torch.equal(drawn[0].weight, copied[0].weight)
+    assert torch.equal(drawn[0].bias, copied[0].bias)
+    assert not any(parameter.requires_grad for parameter in drawn[0].parameters())
+    assert not torch.equal(drawn[2].weight, copied[2].weight)
 
 
 def test_attributes_mirror_the_tensors() -> None:
@@ -157,11 +170,11 @@ def test_frozen_parameters_stay_frozen() -> None:
     assert slim[2].weight.requires_grad
 
 
-def test_an_edited_plan_applies(tmp_path) -> None:
+def test_a_saved_plan_applies(tmp_path) -> None:
     model, x = classifier(), torch.randn(2, 1, 4, 4, 4)
     plan = planned(model, x)
     plan.save(tmp_path / "plan.json")
     again = ranp.Plan.load(tmp_path / "plan.json")
     assert again == plan
-    emptied = dataclasses.replace(again, cuts={})
+    emptied = dataclasses.replace(again, cuts={}, classes=ChannelClasses())
     assert sum(p.numel() for p in ranp.slim(model, emptied).parameters()) == sum(p.numel() for p in model.parameters())

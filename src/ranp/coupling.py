@@ -11,16 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from ranp import arguments
 from ranp.errors import PlanMismatchError, unknown_name
+from ranp.plan import ChannelClasses
+from ranp.scores import Scores
 from ranp.tracing.trace import PINNED, Trace
-
-if TYPE_CHECKING:
-    from ranp.scores import Scores
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -127,6 +126,11 @@ class Coupling:
         loose: Flags = (self.classes != PINNED) & np.asarray(names, dtype=bool)[self.layout.layer]
         return loose
 
+    @property
+    def stuck(self) -> bool:
+        """True if no channel may be removed."""
+        return not bool((self.block >= 0).any())
+
     def split(self, values: npt.NDArray[np.generic]) -> list[npt.NDArray[np.generic]]:
         """One array per layer from one value per position."""
         starts = self.layout.starts.tolist()
@@ -153,6 +157,32 @@ class Coupling:
                 found.setdefault(name, {})[dim] = shared[key]
         return found
 
+    def channel_classes(self) -> ChannelClasses:
+        """The classes as a plan remembers them: numbered as they come, 0 for whatever is kept anyway."""
+        layers, dims = self.split(self.classes), self.cuttable()
+        met, first = np.unique(np.concatenate([self.classes, self.layout.dims]), return_index=True)
+        loose = self.block[met] >= 0
+        number = np.zeros(self.size, dtype=np.int64)
+        number[met[loose]] = np.argsort(np.argsort(first[loose])) + 1
+        shared: dict[bytes, tuple[int, ...]] = {}
+
+        def told(classes: npt.NDArray[np.generic]) -> tuple[int, ...]:
+            key = classes.tobytes()
+            if key not in shared:
+                shared[key] = tuple(number[classes].tolist())
+            return shared[key]
+
+        by_dim: dict[str, dict[int, tuple[int, ...]]] = {}
+        for name, dim, classes in dims:
+            if number[classes].any():
+                by_dim.setdefault(name, {})[dim] = told(classes)
+        names = (layer.name for layer in self.trace.layers)
+        return ChannelClasses(
+            {name: told(classes) for name, classes in zip(names, layers, strict=True) if number[classes].any()},
+            by_dim,
+            tuple(entry for entry in (tuple(map(told, e)) for e in self.layout.pieces) if any(map(any, entry))),
+        )
+
 
 def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:
     """Joins the channels of ``trace`` with their ``scores`` and finds who has a say.
@@ -160,7 +190,8 @@ def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:
     Raises:
         PlanMismatchError: Scores and trace are not of the same network, or a pattern in ``keep`` matches no layer.
     """
-    layout = Layout.of(trace)
+    arguments.kind("scores", scores, Scores, "what ranp.score returns")
+    layout = Layout.of(arguments.kind("trace", trace, Trace, "what ranp.trace returns"))
     score = _flat_scores(scores, trace)
     whole = _whole(scores, trace, keep)
     votes, stays, excluded = (
@@ -256,7 +287,7 @@ def _flat_scores(scores: Scores, trace: Trace) -> Floats:
 def _whole(scores: Scores, trace: Trace, keep: Iterable[str]) -> dict[str, str]:
     names = [layer.name for layer in trace.layers]
     whole = {name: reason for name, reason in scores.excluded.items() if name in names}
-    for pattern in (keep,) if isinstance(keep, str) else keep:
+    for pattern in arguments.patterns(keep):
         matched = [name for name in names if fnmatchcase(name, pattern)]
         if not matched:
             raise PlanMismatchError(f"keep matches no layer: {unknown_name('pattern', pattern, names)}")

@@ -119,15 +119,23 @@ def write_json(path: str | os.PathLike[str], value: Mapping[str, Any], *, kind: 
     Raises:
         StorageError: ``value`` holds something JSON cannot say (NaN included), or the file cannot be written.
     """
+    write_atomic(path, json_text(value, kind=kind, version=version, target=repr(str(path))).encode("utf-8"))
+
+
+def json_text(value: Mapping[str, Any], *, kind: str, version: int, target: str) -> str:
+    """The text that ``write_json`` writes; ``target`` is what an error calls it.
+
+    Raises:
+        StorageError: ``value`` holds something JSON cannot say.
+    """
     try:
         told = parse_json(json.dumps({"format": kind, "version": version, **value}, allow_nan=False))
-        text = json.dumps({**told, SEAL: seal(told)}, indent=2, ensure_ascii=False)
+        return json.dumps({**told, SEAL: seal(told)}, indent=2, ensure_ascii=False) + "\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise StorageError(
-            f"cannot write {str(path)!r}: its content is not plain JSON ({error}). "
+            f"cannot write {target}: its content is not plain JSON ({error}). "
             "Use strings, finite numbers, lists and dictionaries only."
         ) from error
-    write_atomic(path, (text + "\n").encode("utf-8"))
 
 
 def read_json(path: str | os.PathLike[str], *, kind: str, version: int) -> dict[str, Any]:
@@ -158,30 +166,41 @@ def read_editable_json(path: str | os.PathLike[str], *, kind: str, version: int)
     Raises:
         StorageError: The file is missing, torn, not JSON, or of another kind or version.
     """
-    data = read_bytes(path, limit=JSON_LIMIT)
+    data, source = read_bytes(path, limit=JSON_LIMIT), repr(str(path))
     try:
-        value = parse_json(data.decode("utf-8-sig"))
+        text = data.decode("utf-8-sig")
     except ValueError as error:
-        raise StorageError(
-            f"{str(path)!r} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
-            "Restore it, or make it again."
-        ) from error
+        raise StorageError(_unreadable(source, error)) from error
+    return parse_editable_json(text, kind=kind, version=version, source=source)
+
+
+def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
+    """``read_editable_json`` for a text that is no file of its own; ``source`` is what an error calls it."""
+    try:
+        value = parse_json(text)
+    except ValueError as error:
+        raise StorageError(_unreadable(source, error)) from error
     if not isinstance(value, dict) or value.get("format") != kind:
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
-        raise StorageError(f'{str(path)!r} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
+        raise StorageError(f'{source} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
     found = value.get("version")
     if type(found) is int and 1 <= found < version:
         raise StorageError(
-            f"{str(path)!r} was made by an older release: {kind} version {found}, this one reads {version}. "
-            "Make it again."
+            f"{source} was made by an older release: {kind} version {found}, this one reads {version}. Make it again."
         )
     if type(found) is not int or found != version:
         raise StorageError(
-            f"{str(path)!r} has {kind} version {found!r}; this release reads {version}. "
-            "Update ranp, or make the file again."
+            f"{source} has {kind} version {found!r}; this release reads {version}. Update ranp, or make the file again."
         )
     edited = value.pop(SEAL, None) != seal(value)
     return {key: item for key, item in value.items() if key not in ("format", "version")}, edited
+
+
+def _unreadable(source: str, error: Exception) -> str:
+    return (
+        f"{source} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
+        "Restore it, or make it again."
+    )
 
 
 def seal(value: Any, *, after: str = "") -> str:

@@ -9,21 +9,19 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import tempfile
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ranp import sealed
-from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
+from ranp import arguments, sealed
+from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.plan import Plan
 from ranp.registry import Registry
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.tracing.stage import named_tensors, untouched_rng, unwrap
 
 __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
@@ -62,6 +60,8 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         StorageError: The file cannot be written, ``metadata`` is not plain JSON, or a tensor holds no data.
     """
     network = unwrap(model)
+    arguments.path(path)
+    arguments.kind("plan", plan, Plan, "the plan that made the network slim, a ranp.Plan")
     for name, module in network.named_modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             logger.warning("module %r has extra state, which is not saved: only parameters and buffers are", name)
@@ -74,7 +74,7 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
     }
     entries = {
         "network": sealed.to_json("network", about),
-        "plan": plan_text(plan),
+        "plan": plan.to_json(),
         "metadata": sealed.to_json("metadata", metadata),
     }
     sealed.write(path, dict(named_tensors(network)), entries, kind=FORMAT, version=VERSION)
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     saved with.
 
         >>> net = nn.Sequential(nn.Conv3d(1, 4, 1), nn.ReLU(), nn.Conv3d(4, 2, 1))
-        >>> from ranp.plan import Sparsity
+        >>> import tempfile; from pathlib import Path; from ranp.plan import Sparsity
         >>> whole = Plan({"0": (0, 1, 2, 3), "2": (0, 1)}, {"0": 4, "2": 2}, {}, Sparsity(0.0, 0, 6, 4))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save(Path(folder, "net.safetensors"), net, whole)
@@ -108,12 +108,17 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
         PlanMismatchError: The file was made from another network than ``build`` makes.
         UnsupportedError: No network is registered under that name, or ``build`` does not make a network.
     """
+    arguments.path(path)
     make = NETWORKS.get(build) if isinstance(build, str) else build
+    if not callable(make):
+        raise arguments.refused("build", build, "a function that makes the full network, or a registered name")
     header, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
     about = sealed.entry(path, header, "network")
-    plan = plan_from_text(path, header["plan"])
+    plan = Plan.from_json(header["plan"], source=f"the plan inside {str(path)!r}")
     with untouched_rng():
-        network = slim(hollow(make), plan, example=example)
+        with arguments.blamed("build", error=UnsupportedError):
+            full = hollow(make)
+        network = apply_plan(full, plan, example=example)
     try:
         _fill(network, tensors, about)
     except PlanMismatchError as error:
@@ -136,7 +141,7 @@ def plan_of(path: str | os.PathLike[str]) -> Plan:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return plan_from_text(path, _header(path)["plan"])
+    return Plan.from_json(_header(path)["plan"], source=f"the plan inside {str(path)!r}")
 
 
 def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -145,25 +150,8 @@ def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers(remove_duplicate=False)
 
 
-def plan_text(plan: Plan) -> str:
-    """The plan as the text of its own file, which is its one format."""
-    with tempfile.TemporaryDirectory() as folder:
-        plan.save(Path(folder, "plan.json"))
-        return Path(folder, "plan.json").read_text(encoding="utf-8")
-
-
-def plan_from_text(path: str | os.PathLike[str], text: str) -> Plan:
-    """The plan that ``plan_text`` made the text of; ``path`` is what an error names as its home."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "plan.json").write_text(text, encoding="utf-8")
-        try:
-            return Plan.load(Path(folder, "plan.json"))
-        except StorageError as error:
-            raise StorageError(f"the plan inside {str(path)!r} cannot be read ({error})") from error
-
-
 def _header(path: str | os.PathLike[str]) -> dict[str, str]:
-    return sealed.header(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
+    return sealed.header(arguments.path(path), kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
 
 
 def hollow(build: Build) -> nn.Module:

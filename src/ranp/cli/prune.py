@@ -91,6 +91,10 @@ def prune(
     optimizer: Optimiser = "adam",
     precision: Precision = "float32",
     checkpointing: Checkpointing = False,
+    unchecked: Annotated[
+        bool,
+        typer.Option("--unchecked", help="Take a slim network whose numbers cannot be compared.", rich_help_panel=_RUN),
+    ] = False,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[
@@ -123,7 +127,6 @@ def prune(
     from ranp.initialisation import INITIALISATIONS
     from ranp.paper.training.team import joined
     from ranp.rehearsal import TrainingStep
-    from ranp.storage import plan_text
 
     if budget and sparsity is not None:
         raise UnsupportedError(f"--sparsity {sparsity:g} and --budget {budget[0]} are both given. Pass one of them.")
@@ -178,9 +181,10 @@ def prune(
                 seed=seed,
                 step=step,
                 checkpointing=checkpointing,
+                unchecked=unchecked,
                 progress=progress,
             )
-        team.agree("plan", plan_text(pruned.plan))
+        team.agree("plan", pruned.plan.to_json())
         if not team.leads:
             return
         recipe: dict[str, Any] = {

@@ -22,7 +22,7 @@ from ranp.errors import RanpError, UnsupportedError, unknown_name
 from ranp.page.gather import FULL, RunFolder
 from ranp.resources import profile
 from ranp.scores import Scores
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.storage import NETWORKS, hollow, load
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _counted(run: RunFolder) -> Bill:
     network = network_of(run.recipe)
     model = hollow(network.build)
     if run.plan is not None:
-        model = slim(model, run.plan, example=network.example)
+        model = apply_plan(model, run.plan, example=network.example)
     costs = profile(model, network.example, convention="paper")
     return Bill(costs.params, costs.flops, costs.memory)
 

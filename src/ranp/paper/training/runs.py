@@ -308,7 +308,7 @@ def _same_plan(folder: Path, plan: Plan | None, pruning: Prunes | None) -> Plan:
 
 def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
     told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
-    text = json.dumps([task.name, options_of(task, recipe), told, storage.plan_text(plan)], sort_keys=True)
+    text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
