@@ -118,6 +118,36 @@ def test_the_folder_holds_the_old_run_or_the_new_one_whenever_it_is_cut_off(
     assert content(old) == {**new, **mine}
 
 
+def test_two_processes_may_settle_a_folder_at_once(
+    old: Path, new: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rename = os.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "settle", lambda _: None)
+        write_run(old, pruned("ranp-f"), recipe(seed=2))
+    assert (tmp_path / ".run.ranp-new").is_dir()
+    spare = tmp_path.with_name(tmp_path.name + "-spare")
+    shutil.copytree(tmp_path, spare)
+    for turn in range(1, 6):  # the other process does all of it just before one of our steps
+        shutil.rmtree(tmp_path)
+        shutil.copytree(spare, tmp_path)
+        count = 0
+
+        def interrupted(source: Path, target: Path, turn: int = turn) -> None:
+            nonlocal count
+            count += 1
+            if count == turn:
+                settle(old)
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", interrupted)
+        settle(old)
+        monkeypatch.undo()
+        settle(old)
+        assert content(old) == {**new, "notes.txt": b"mine", "more/notes.txt": b"mine too"}, turn
+        assert os.listdir(tmp_path) == ["run"]
+
+
 def test_settling_leaves_other_folders_alone(old: Path) -> None:
     before = content(old)
     for name in (".run.old", ".run.new", ".run.backup_1", ".other.ranp-old"):

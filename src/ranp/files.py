@@ -26,6 +26,7 @@ SEAL = "seal"
 JSON_LIMIT = 64 * 2**20
 """The most bytes of a JSON file that are read; a table of times holds some 100 KiB."""
 
+_TRIES = 100
 _DEPTH = 64
 _DIGITS = 300
 
@@ -41,8 +42,11 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
         StorageError: The folder is missing or not writable, the disk is full, or the path is a folder.
     """
     target = Path(path)
-    while not _placed(target, data):
-        pass  # another process, which wrote the same file, took ours for a left-over
+    for _ in range(_TRIES):
+        if _placed(target, data):
+            break
+    else:
+        raise StorageError(f"cannot write {str(target)!r}: others remove what is written {_TRIES} times. Stop them.")
     for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 16}.tmp"):
         with suppress(OSError):
             left.unlink()
@@ -50,7 +54,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def _placed(target: Path, data: bytes) -> bool:
-    """Whether the bytes took the name; not if the temporary file was removed meanwhile."""
+    """Whether the bytes took the name; not if another process, which wrote the same file, took ours for a left-over."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     written = False
     try:

@@ -133,13 +133,14 @@ def settle(out: Path) -> None:
             if place.is_dir() and not old.is_dir():
                 _rename(place, old)
             _rename(new, place)
-        elif not place.is_dir():
+        if not place.is_dir():
             _rename(old, place)
         if old.is_dir():
-            for path in old.iterdir():
-                if path.name not in _OURS and not _LEFT_OVER.fullmatch(path.name):
-                    _rename(path, place / path.name)
-            shutil.rmtree(old, ignore_errors=True)
+            theirs = [path for path in old.iterdir() if path.name not in _OURS and not _LEFT_OVER.fullmatch(path.name)]
+            for path in theirs:
+                _rename(path, place / path.name)
+            if place.is_dir() and not any(map(os.path.lexists, theirs)):
+                shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise StorageError(
             f"cannot put the run in place of {str(out)!r}: {error.strerror or error}. Look for it in {str(new)!r} and "

@@ -46,8 +46,6 @@ from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.tasks.brats import cache
 from ranp.paper.tasks.brats.preprocessing import Volume
 from ranp.paper.training.checkpoints import Checkpoints
-from ranp.plan import FORMAT as PLAN
-from ranp.plan import VERSION as PLAN_VERSION
 from ranp.rehearsal import TrainingStep, rehearse
 from ranp.report import Report
 from ranp.scores import Scores
@@ -66,7 +64,7 @@ class Kind:
         name: What it is called.
         path: One of them, among the files that belong to it.
         read: What a reader makes of it.
-        edited: Whether the file says that it was edited; None of a kind that may not be.
+        edited: Whether the reader is told that the file was edited; None of a kind that may not be.
     """
 
     name: str
@@ -131,13 +129,10 @@ def write_all(home: Path) -> list[Kind]:
         ):
             return cache.cached(mock.Mock())
 
-    def edited(path: Path) -> bool:
-        return files.read_editable_json(path, kind=PLAN, version=PLAN_VERSION)[1]
-
     return [
         Kind("recipe.json of train", run / "recipe.json", lambda path: read_run(path.parent)),
         Kind("recipe.json of prune", home / "pruned" / "recipe.json", lambda path: read_run(path.parent)),
-        Kind("plan.json", run / "plan.json", ranp.Plan.load, edited),
+        Kind("plan.json", run / "plan.json", ranp.Plan.load, lambda path: ranp.Plan.load(path).altered),
         Kind("report.json", run / "report.json", Report.load),
         Kind("scores.safetensors", run / "scores.safetensors", Scores.load),
         Kind("model.safetensors", run / "model.safetensors", model),

@@ -36,6 +36,7 @@ def test_killed_verbs_end_at_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5500)
 def test_two_hundred_kills_end_at_the_same_bytes(tmp_path: Path) -> None:
     told = kill(tmp_path, "--kills", "200", "--seed", "1", timeout=5400)
     assert told["kills"] >= 200

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ import pytest
 from paper.experiments.crafted import crafted, result_of, rows_of
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.fast_training import FAST_TRAINING, cell_of, curve_of, reached
+from ranp.paper.training.checkpoints import Mark
+from ranp.paper.training.journal import Journal
 
 
 def journal(epochs: int, steps: int) -> list[dict[str, Any]]:
@@ -82,8 +83,10 @@ def test_the_table_and_the_drawing_tell_what_the_journals_say(tmp_path: Path) ->
     results = Results(results.place, {full.cell: full, ours.cell: ours})
     for number, result in enumerate((full, ours), 2):
         results.folder(result.cell).mkdir(parents=True)
-        text = "".join(json.dumps(record) + "\n" for record in journal(number, 8))
-        (results.folder(result.cell) / "metrics.jsonl").write_text(text)
+        written = Journal(results.folder(result.cell), Mark(), 0, tensorboard=False)
+        for record in journal(number, 8):
+            written.write(record)
+        written.close()
     shown = FAST_TRAINING.present(results, wanted)
     (table,) = shown.tables
     first, second = rows_of(table, table.groups[0].title)
