@@ -39,8 +39,8 @@ from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
 
-SAMPLES = 4
-"""Batch in train mode: statistics over two values would scale rounding up too much."""
+SAMPLES, FEW = 4, 2
+"""Batch in train mode: statistics over two values scale rounding up, so two are taken only where more cost too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ class _Attempt:
     precision: Precision
     values: str
     seed: int
-    note: str = ""
+    rows: int
+    note: str
 
 
 class _TellsNothingError(Exception):
@@ -123,13 +124,14 @@ def _prefix(attempt: _Attempt) -> str:
 
 def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_Attempt]:
     """Ways to compare, the most telling first, the user's own example as it is last."""
-    smaller, note = affordable(tracer, budget)
-    sizes = [(smaller, note)] if smaller is tracer.example else [(smaller, note), (tracer.example, "")]
+    smaller, note, cheap = affordable(tracer, budget)
+    sizes = [(smaller, note, SAMPLES if cheap else FEW)]
+    sizes += [] if smaller is tracer.example else [(tracer.example, "", FEW)]
     has_data = all(t.device.type != "meta" for t in (*tensors_in(tracer.example), *tracer.model.parameters()))
-    for inputs, told in sizes:
+    for inputs, told, rows in sizes:
         for precision in (FLOAT32, FLOAT64) if sparing else (FLOAT64, FLOAT32):
             for seed, values in enumerate((DRAWN, CAREFUL, *([OWN] if has_data else []), REDRAWN, REDRAWN, REDRAWN)):
-                yield _Attempt(inputs, precision, values, seed, told)
+                yield _Attempt(inputs, precision, values, seed, rows, told)
 
 
 def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Numbers:
@@ -147,7 +149,7 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
             continue
         mode = f"{'train' if train else 'eval'} mode"
         given = _Pair(tracer, full, thin, inputs_for(attempt.inputs, **options), keep, train, precision)
-        for rows in (SAMPLES, 4 * SAMPLES) if train else (0,):
+        for rows in (attempt.rows, 4 * attempt.rows) if train else (0,):
             expected, pair = given.with_rows(rows, attempt.values) if train else (given.run_masked(), given)
             error = pair.difference(expected)
             if error <= precision.tolerance or error > precision.amplified:

@@ -21,14 +21,14 @@ EDGES = (128, 64, 48, 32, 16, 8)
 """Networks that halve their input several times run at multiples of a power of two only."""
 
 
-def affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str]:
-    """The example, made smaller if a comparison would cost more FLOPs than the budget, and a note of the size.
+def affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str, bool]:
+    """The example, made smaller if a comparison would cost more FLOPs than the budget; a note; whether it costs less.
 
-    Where nothing that runs is within it: the cheapest that runs, at the least the example itself.
+    Where nothing that runs is within the budget: the cheapest that runs, at the least the example itself.
     """
     flops = float(sum(op.flops for op in tracer.ops.values()))
     if budget is None or flops <= budget:
-        return tracer.example, ""
+        return tracer.example, "", True
     one_row = map_tensors(lambda x: x[:1] if x.dim() > 1 else x, tracer.example)
     modes = [train for train, run in tracer.runs.items() if not run.failed]
     best, cost = tracer.example, math.inf
@@ -41,7 +41,8 @@ def affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str]:
         if cost <= budget:
             break
     same = _sizes(best) == _sizes(tracer.example)
-    return best, "" if same else f"compared at the smaller size {[tuple(size) for size in _sizes(best)]}"
+    note = "" if same else f"compared at the smaller size {[tuple(size) for size in _sizes(best)]}"
+    return best, note, cost <= budget
 
 
 def _smaller(inputs: Any) -> Iterator[Any]:
