@@ -299,3 +299,50 @@ def test_the_oracle_of_this_file_agrees_with_the_common_one() -> None:
     found = ranp.prune(model, [(X, None)], loss, sparsity=0.5)
     assert slim_error(model, found.plan, X) < 1e-9
     assert masked_error(model, found.plan) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:monai")
+@pytest.mark.parametrize("flash", [False, True])
+def test_attention_over_channels_in_several_heads_is_not_refused(flash: bool) -> None:
+    """At other batch sizes torch runs other operators around a view that is read the other way round."""
+    from monai.networks.nets.restormer import Restormer
+
+    torch.manual_seed(0)
+    options = {"dim": 8, "num_blocks": (1, 1), "heads": (1, 2), "num_refinement_blocks": 1, "flash_attention": flash}
+    model = Restormer(spatial_dims=3, in_channels=1, out_channels=1, **options)
+    x = torch.randn(1, 1, 8, 8, 8)
+    tracer = Tracer(model, x)
+    trace = tracer.trace()
+    for seed in range(2):
+        plan = random_plan(trace, np.random.default_rng(seed), 0.5, "layer")
+        found = check(tracer, plan)
+        assert (found.ok, found.numeric) == (True, True), found
+        assert found.max_error < 1e-9
+    if not flash:
+        assert trace.prunable > 0.6 * trace.channels
+
+
+class Correlation(nn.Module):
+    """Two views, their features correlated and divided by the root of their width, as RAFT does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.features = nn.Conv2d(1, CHANNELS, 3, padding=1), nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+        self.head = nn.Conv2d(8, 1, 1)
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        left, right = (self.features(self.stem(view).relu()) for view in (left, right))
+        volume = torch.einsum("aijk,aijh->akjh", left, right)
+        return self.head(volume / torch.sqrt(torch.tensor(left.shape[1]).float()))
+
+
+@pytest.mark.parametrize("data", [True, False], ids=["example", "example without data"])
+def test_the_width_of_a_correlation_stays_what_the_code_divides_by(data: bool) -> None:
+    torch.manual_seed(0)
+    views = (torch.randn(2, 1, 6, 8), torch.randn(2, 1, 6, 8))
+    example = views if data else tuple(view.to("meta") for view in views)
+    found = ranp.prune(Correlation(), [(views, None)], loss, sparsity=0.4, method="layerwise", example=example)
+    assert found.verification.ok is True
+    assert found.plan.widths["features"] == CHANNELS
+    assert found.plan.widths["stem"] < CHANNELS
+    assert "makes a constant that depends on the channels" in str(found.report)
