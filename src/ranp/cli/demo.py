@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli.console import progress_bars, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_table
 from ranp.cli.options import Json
 
 
@@ -48,5 +48,5 @@ def demo(
         return
     show_table(HEADER, comparison.rows(), title="Part segmentation of procedural 3D shapes")
     for note in comparison.notes:
-        typer.echo(f"- {note}")
-    typer.echo(f"\nwrote {', '.join(path.name for path in files)} and a run folder for each network to {out}")
+        say(f"- {note}")
+    say(f"\nwrote {', '.join(path.name for path in files)} and a run folder for each network to {out}")

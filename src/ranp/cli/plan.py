@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli.console import show_json, show_table
+from ranp.cli.console import say, show_json, show_table
 from ranp.cli.options import Json
 
 plan = typer.Typer(help="Look at plans.", no_args_is_help=True)
@@ -36,9 +36,9 @@ def show(file: File, as_json: Json = False) -> None:
     ]
     show_table(("layer", "channels", "kept", "share"), rows, title=title)
     for line in budget_lines(found.settings):
-        typer.echo(line)
+        say(line)
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 @plan.command()
@@ -56,7 +56,7 @@ def diff(before: File, after: File, as_json: Json = False) -> None:
         )
         return
     if not changes:
-        typer.echo("the plans keep the same channels")
+        say("the plans keep the same channels")
         return
     rows = [
         (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli.console import progress_bars, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_table
 from ranp.cli.options import AllowMissing, DataFolder, Device, Exact, Json, Scale, Strength
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _found(
     from ranp.cli.sources import find_recipe
     from ranp.errors import UnsupportedError
     from ranp.paper import tasks
-    from ranp.paper.training.evaluation import recipe_of
+    from ranp.paper.training.evaluation import data_of, recipe_of
     from ranp.paper.training.runs import restarted
 
     task = tasks.get(name)
@@ -130,9 +130,8 @@ def _found(
         stored, begun = recipe_of(out)
         if stored["task"] != name:
             raise UnsupportedError(f"{str(out)!r} is a run of task {stored['task']!r}, not {name!r}. Name that one.")
-        before = stored.get("data") or {}
-        data = data or (Path(before["folder"]) if before.get("folder") else None)
-        allow_missing = allow_missing or bool(before.get("allow_missing"))
+        before, partial = data_of(stored)
+        data, allow_missing = data or before, allow_missing or partial
         if scale is None:
             recipe = begun
     wanted = recipe.but(settings)
@@ -169,4 +168,4 @@ def _show(run: Run, task: Any, team: Team, as_json: bool) -> None:
     share = run.plan.sparsity.of_channels
     title = f"{task.name}: {len(run.plan.widths)} layers, {share:.1%} of the channels removed, the last epochs"
     show_table(("epoch", "loss", *names, "seconds"), rows, title=title)
-    typer.echo(f"wrote {run.folder}")
+    say(f"wrote {run.folder}")
