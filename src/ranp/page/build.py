@@ -20,7 +20,7 @@ from ranp.page.markup import Section, note, picture, text
 from ranp.page.material import Material, Progress, collect
 from ranp.page.rebuilding import Absent
 from ranp.page.wording import method_name, share
-from ranp.paper.naming import Trust
+from ranp.paper.naming import NOTHING, Trust
 
 __all__ = ["build", "check_target", "page", "write"]
 
@@ -30,7 +30,7 @@ def write(
     out: Path,
     *,
     title: str | None = None,
-    trust: Trust | None = None,
+    trust: Trust = NOTHING,
     progress: Progress | None = None,
 ) -> Path:
     """Writes one HTML file about runs, which needs nothing else: no network, no file beside it.
@@ -66,7 +66,7 @@ def check_target(out: Path) -> None:
 
 
 def build(
-    folders: Sequence[Path], *, title: str | None = None, trust: Trust | None = None, progress: Progress | None = None
+    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Progress | None = None
 ) -> str:
     """The page about runs, as text; see ``write``."""
     return page(collect(folders, progress, trust=trust), title=title)

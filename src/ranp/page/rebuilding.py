@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import FULL, RunFolder
-from ranp.paper.naming import Trust, named_code, stored_example, stored_network
+from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
 from ranp.resources import profile
 from ranp.scores import Scores
 from ranp.slimming import slim
@@ -47,7 +47,7 @@ class Bill:
     memory: int
 
 
-def network_of(run: RunFolder, trust: Trust) -> tuple[Build, Any]:
+def network_of(run: RunFolder, trust: Trust = NOTHING) -> tuple[Build, Any]:
     """What makes the full network of a run, and inputs of one call without data.
 
     Where the folder names no code, it says all that is needed, and nothing of what else was said takes its place.
@@ -57,7 +57,7 @@ def network_of(run: RunFolder, trust: Trust) -> tuple[Build, Any]:
             in.
     """
     where = run.folder / "recipe.json"
-    said = trust if named_code(run.recipe) else Trust()
+    said = trust if named_code(run.recipe) else NOTHING
     network = stored_network(run.recipe, where, said)
     example = stored_example(network, run.recipe, where, said)
     if example is None:
@@ -95,13 +95,15 @@ def _counted(run: RunFolder, trust: Trust) -> Bill:
     return Bill(costs.params, costs.flops, costs.memory)
 
 
-def study_of(run: RunFolder, trust: Trust, progress: Callable[[int, int], object] | None = None) -> Study | Absent:
+def study_of(
+    run: RunFolder, progress: Callable[[int, int], object] | None = None, *, trust: Trust = NOTHING
+) -> Study | Absent:
     """How widths and costs move with sparsity, for the run's method and for importance alone.
 
     Args:
         run: One that pruned.
-        trust: What may run beside registered networks.
         progress: Told ``(done, of how many)``.
+        trust: What may run beside registered networks.
     """
     if run.report is None:
         return Absent("The run did not prune, so there are no scores to choose channels by.")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
+    "NOTHING",
     "Network",
     "Trust",
     "code",
@@ -73,6 +74,10 @@ class Trust:
     inputs: Sequence[str] = ()
     example: str | None = None
     everything: bool = False
+
+
+NOTHING = Trust()
+"""Registered networks only."""
 
 
 def code(text: str, option: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from ranp import files, storage
 from ranp.errors import RanpError, StorageError
 from ranp.folder import RECIPE, RECIPE_VERSION, read_run
-from ranp.paper.naming import Trust, stored_network
+from ranp.paper.naming import NOTHING, Trust, stored_network
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Progress
@@ -54,7 +54,7 @@ def evaluate(
     folder: str | os.PathLike[str],
     task: Task,
     *,
-    trust: Trust | None = None,
+    trust: Trust = NOTHING,
     team: Team | None = None,
     progress: Progress | None = None,
 ) -> dict[str, float]:
@@ -75,7 +75,7 @@ def evaluate(
     path, team = Path(folder), team or Team()
     read_run(path)
     stored, recipe = recipe_of(path)
-    network = stored_network(stored, path / "recipe.json", trust or Trust())
+    network = stored_network(stored, path / "recipe.json", trust)
     model = storage.load(path / "model.safetensors", network.build).to(team.device)
     feed = Feed(task.valid_data(recipe.size, recipe.valid_count, recipe.seed), recipe.workers)
 
