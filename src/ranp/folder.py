@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranp import files
 from ranp.errors import StorageError
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def check_folder(out: Path, *, force: bool, remedy: str = "pass --force to write
         remedy: What the user may do to have it taken, besides naming another.
 
     Raises:
-        StorageError: It is a file, or holds something and ``force`` is not given.
+        StorageError: It is a file, nothing can be written there, or it holds something and ``force`` is not given.
     """
+    files.check_writable(out)
     if out.exists() and not out.is_dir():
         raise StorageError(f"--out {str(out)!r} is a file. Name a folder.")
     if out.is_dir() and any(out.iterdir()) and not force:
@@ -43,7 +45,7 @@ def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path
     Raises:
         StorageError: Something cannot be written; the folder is then as it was.
     """
-    from ranp import files, storage
+    from ranp import storage
 
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -72,8 +74,6 @@ def read_run(folder: Path) -> dict[str, Any]:
     Raises:
         StorageError: It is no run folder, or a file of it is missing, torn, or of another kind.
     """
-    from ranp import files
-
     if not folder.is_dir():
         raise StorageError(f"{str(folder)!r} is not a folder. Pass one that ranp prune or ranp train wrote.")
     for name in ("recipe.json", "model.safetensors"):

@@ -37,6 +37,8 @@ def report(
     from ranp.paper.naming import Trust
 
     check_target(out)
+    if figures is not None:
+        files.check_writable(figures / "a figure")
     with progress_bars() as progress:
         material = collect(folders, progress, trust=Trust(model, inputs or (), example, trust))
         files.write_atomic(out, page(material, title=title).encode("utf-8"))

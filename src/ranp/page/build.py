@@ -55,9 +55,10 @@ def check_target(out: Path) -> None:
     """Refuses a place where no page can be written, before anything slow begins.
 
     Raises:
-        StorageError: It is a folder, or lies in none.
+        StorageError: It is a folder, lies in none, or nothing can be written there.
         UnsupportedError: Plotly is not installed.
     """
+    files.check_writable(out)
     if out.is_dir():
         raise StorageError(f"--out {str(out)!r} is a folder. Name a file, such as report.html.")
     if not out.parent.is_dir():
