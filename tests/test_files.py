@@ -50,6 +50,31 @@ def test_an_interrupt_leaves_no_rubbish(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.listdir(tmp_path) == []
 
 
+def test_what_a_killed_process_left_is_removed_when_the_file_is_written_again(tmp_path: Path) -> None:
+    (tmp_path / ".a.0123456789abcdef.tmp").write_bytes(b"half")
+    (tmp_path / ".b.0123456789abcdef.tmp").write_bytes(b"of another file")
+    (tmp_path / ".a.notes.tmp").write_bytes(b"of somebody else")
+    files.write_atomic(tmp_path / "a", b"whole")
+    assert sorted(os.listdir(tmp_path)) == [".a.notes.tmp", ".b.0123456789abcdef.tmp", "a"]
+
+
+def test_a_writer_whose_temporary_file_was_taken_for_a_left_over_writes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, taken = os.replace, []
+
+    def meddle(source: Path, target: Path) -> None:
+        if not taken:
+            taken.append(source)
+            os.unlink(source)
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", meddle)
+    files.write_atomic(tmp_path / "a", b"whole")
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_missing_folder_and_missing_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nowhere"):
         files.write_atomic(tmp_path / "nowhere" / "a", b"")
@@ -79,9 +104,10 @@ def test_checksum_is_sha256(data: bytes) -> None:
 def test_json_round_trip_names_its_format_first(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     files.write_json(path, {"b": [1, 2.5, None], "a": {"ä": "x"}}, kind="thing", version=2)
-    assert list(json.loads(path.read_text(encoding="utf-8"))) == ["format", "version", "b", "a"]
+    assert list(json.loads(path.read_text(encoding="utf-8"))) == ["format", "version", "b", "a", "seal"]
     assert files.read_json(path, kind="thing", version=2) == {"b": [1, 2.5, None], "a": {"ä": "x"}}
-    assert files.read_json(path, kind="thing", version=3) == {"b": [1, 2.5, None], "a": {"ä": "x"}}
+    with pytest.raises(StorageError, match=r"older release: thing version 2, this one reads 3\. Make it again"):
+        files.read_json(path, kind="thing", version=3)
 
 
 def test_every_torn_json_file_is_refused(tmp_path: Path) -> None:
@@ -108,7 +134,15 @@ def test_every_torn_json_file_is_refused(tmp_path: Path) -> None:
         (b'{"format": "thing", "version": 0}', "version 0"),
         (b'{"format": "thing", "version": 1, "a": NaN}', "NaN"),
         (b'{"format": "thing", "version": 1, "a": 1, "a": 2}', "'a' is there twice"),
-        (b"[" * 100_000, "not readable JSON"),
+        (b"[" * 100_000, "nested more than"),
+        (b'{"format": "thing", "version": 1, "a": ' + b"[" * 900 + b"]" * 900 + b"}", "nested more than"),
+        (b'{"format": "thing", "version": 1, "a": 1' + b"0" * 5000 + b"}", "integer of 5001 digits"),
+        (b'{"format": "thing", "version": 1, "a": -1' + b"0" * 320 + b"}", "integer of 322 digits"),
+        (b'{"format": "thing", "version": 1, "a": 1e400}', "1e400 is beyond"),
+        (b'{"format": "thing", "version": 1, "a": "\\ud800"}', "surrogates"),
+        (b'{"format": "thing", "version": 1, "\\ud800": 1}', "surrogates"),
+        (b'{"format": "thing", "version": 1, "a": 1}', "seal is wrong or missing"),
+        (b'{"format": "thing", "version": 1, "a": 1, "seal": 3}', "seal is wrong or missing"),
     ],
 )
 def test_wrong_json_is_refused_with_a_reason(tmp_path: Path, text: bytes, reason: str) -> None:
@@ -118,8 +152,59 @@ def test_wrong_json_is_refused_with_a_reason(tmp_path: Path, text: bytes, reason
         files.read_json(path, kind="thing", version=1)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+_NOT_JSON = [float("nan"), float("inf"), object(), {1, 2}, {1: 0, "1": 0}, 10**400, 10**5000, "\ud800"]
+
+
+@pytest.mark.parametrize("value", _NOT_JSON, ids=range(len(_NOT_JSON)))
 def test_what_json_cannot_say_is_refused_and_nothing_is_written(tmp_path: Path, value: object) -> None:
     with pytest.raises(StorageError, match="plain JSON"):
         files.write_json(tmp_path / "a.json", {"a": value}, kind="thing", version=1)
     assert os.listdir(tmp_path) == []
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(_JSON)
+def test_what_is_written_is_read_to_the_bit(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
+    path = tmp_path_factory.getbasetemp() / "round.json"
+    files.write_json(path, {"a": value}, kind="thing", version=1)
+    assert repr(files.read_json(path, kind="thing", version=1)) == repr({"a": value})
+
+
+def test_any_changed_character_is_found_and_layout_is_not_content(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    value = {"rate": 0.1, "kept": {"conv": [0, 13]}, "name": "net", "on": True}
+    files.write_json(path, value, kind="thing", version=1)
+    text = path.read_text(encoding="utf-8")
+    for place, old in enumerate(text):
+        for new in "0123456789" if old.isdigit() else "x":
+            if new != old:
+                path.write_text(text[:place] + new + text[place + 1 :], encoding="utf-8")
+                with pytest.raises(StorageError, match=r"a\.json"):
+                    files.read_json(path, kind="thing", version=1)
+    told = json.loads(text)
+    for layout in (json.dumps(told), json.dumps(told, indent=8, sort_keys=True).replace("\n", "\r\n"), "\ufeff" + text):
+        path.write_text(layout, encoding="utf-8", newline="")
+        assert files.read_json(path, kind="thing", version=1) == value
+
+
+def test_an_edit_is_told_of_a_file_that_may_be_edited(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.write_json(path, {"kept": "0-3"}, kind="thing", version=1)
+    assert files.read_editable_json(path, kind="thing", version=1) == ({"kept": "0-3"}, False)
+    path.write_text(path.read_text().replace("0-3", "0-2"))
+    assert files.read_editable_json(path, kind="thing", version=1) == ({"kept": "0-2"}, True)
+    path.write_text('{"format": "thing", "version": 1, "kept": "1"}')
+    assert files.read_editable_json(path, kind="thing", version=1) == ({"kept": "1"}, True)
+
+
+def test_a_file_too_large_for_json_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "JSON_LIMIT", 1000)
+    (tmp_path / "a.json").write_bytes(b" " * 1001)
+    with pytest.raises(StorageError, match=r"a\.json.*more than the 1000 bytes"):
+        files.read_json(tmp_path / "a.json", kind="thing", version=1)

@@ -21,7 +21,7 @@ from torch import nn
 import ranp
 from oracles import random_plan, randomise, slim_error
 from ranp.errors import RanpError
-from ranp.plan import Cut, Plan
+from ranp.plan import ChannelClasses, Cut, Plan
 from topologies import TOPOLOGIES
 
 NETWORKS = (
@@ -184,7 +184,7 @@ def test_plan_with_one_wrong_cut_is_refused(name: str) -> None:
         wrong = dataclasses.replace(cut, keep=other_indices(cut, rng))
         cuts = {**plan.cuts, tensor: {**plan.cuts[tensor], dim: wrong}}
         try:
-            verification = ranp.verify(model, dataclasses.replace(plan, cuts=cuts), inputs)
+            verification = ranp.verify(model, dataclasses.replace(plan, cuts=cuts, classes=ChannelClasses()), inputs)
         except RanpError:
             continue
         assert not verification.ok, f"{tensor}[{dim}]"
@@ -200,4 +200,6 @@ def test_the_independent_oracle_sees_every_wrong_cut(name: str) -> None:
         for dim, cut in by_dim.items():
             wrong = dataclasses.replace(cut, keep=other_indices(cut, rng))
             cuts = {**plan.cuts, tensor: {**by_dim, dim: wrong}}
-            assert slim_error(model, dataclasses.replace(plan, cuts=cuts), inputs) > 1e-6, f"{tensor}[{dim}]"
+            assert slim_error(model, dataclasses.replace(plan, cuts=cuts, classes=ChannelClasses()), inputs) > 1e-6, (
+                f"{tensor}[{dim}]"
+            )

@@ -119,12 +119,13 @@ def test_foreign_missing_and_newer_files_are_refused(tmp_path: Path):
     with pytest.raises(StorageError, match="missing"):
         Scores.load(tmp_path / "missing")
     safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "model")
-    with pytest.raises(StorageError, match=r"not 'ranp\.scores'"):
+    with pytest.raises(StorageError, match=r"Scores\.save did not write it"):
         Scores.load(tmp_path / "model")
     (tmp_path / "plan.json").write_text(json.dumps({"format": "ranp.plan"}))
-    with pytest.raises(StorageError, match="not a safetensors file"):
+    with pytest.raises(StorageError, match="no safetensors file"):
         Scores.load(tmp_path / "plan.json")
-    safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "new", {"format": "ranp.scores", "version": "99"})
+    newer = {"format": "ranp.scores", "version": "99", "checksum": "", "scores": ""}
+    safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "new", newer)
     with pytest.raises(StorageError, match="version '99'"):
         Scores.load(tmp_path / "new")
     with pytest.raises(StorageError, match="cannot write"):

@@ -342,6 +342,6 @@ def test_what_does_not_belong_together_is_refused():
     with pytest.raises(PlanMismatchError):
         study(model, example, other, trace=trace)
     plan = ranp.select(raw, trace, sparsity=0.1)
-    longer = dataclasses.replace(plan, kept={**plan.kept, "more": (0,)}, channels={**plan.channels, "more": 2})
+    longer = dataclasses.replace(plan, kept={**plan.kept, "more": (0, 1)}, channels={**plan.channels, "more": 2})
     with pytest.raises(PlanMismatchError, match="layer 'more' has no channels in the network and 2 in the plan"):
         study(model, example, raw, trace=trace, plan=longer)

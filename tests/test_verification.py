@@ -12,7 +12,7 @@ from torch import nn
 
 import ranp
 from oracles import random_scores
-from ranp.plan import Cut
+from ranp.plan import ChannelClasses, Cut
 from ranp.tracing.tracer import Tracer
 from ranp.verification import check
 
@@ -68,7 +68,8 @@ def test_a_cut_that_misses_its_channels_is_named(case) -> None:
     cut = plan.cuts["1.running_var"][0]
     other = next(i for i in range(cut.size) if i not in cut.keep)
     wrong = Cut(cut.size, tuple(sorted([*cut.keep[1:], other])))
-    found = ranp.verify(model, replace(plan, cuts={**plan.cuts, "1.running_var": {0: wrong}}), X)
+    cuts = {**plan.cuts, "1.running_var": {0: wrong}}
+    found = ranp.verify(model, replace(plan, cuts=cuts, classes=ChannelClasses()), X)
     assert not found.ok
     assert not found.certificate
     assert "'1.running_var'" in found.where

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranp.errors import PlanMismatchError, unknown_name
+from ranp.plan import ChannelClasses
 from ranp.tracing.trace import PINNED, Trace
 
 if TYPE_CHECKING:
@@ -152,6 +153,32 @@ class Coupling:
                     shared[key] = (len(flags), tuple(np.flatnonzero(flags).tolist()))
                 found.setdefault(name, {})[dim] = shared[key]
         return found
+
+    def channel_classes(self) -> ChannelClasses:
+        """The classes as a plan remembers them: numbered as they come, 0 for whatever is kept anyway."""
+        layers, dims = self.split(self.classes), self.cuttable()
+        met, first = np.unique(np.concatenate([self.classes, self.layout.dims]), return_index=True)
+        loose = self.block[met] >= 0
+        number = np.zeros(self.size, dtype=np.int64)
+        number[met[loose]] = np.argsort(np.argsort(first[loose])) + 1
+        shared: dict[bytes, tuple[int, ...]] = {}
+
+        def told(classes: npt.NDArray[np.generic]) -> tuple[int, ...]:
+            key = classes.tobytes()
+            if key not in shared:
+                shared[key] = tuple(number[classes].tolist())
+            return shared[key]
+
+        by_dim: dict[str, dict[int, tuple[int, ...]]] = {}
+        for name, dim, classes in dims:
+            if number[classes].any():
+                by_dim.setdefault(name, {})[dim] = told(classes)
+        names = (layer.name for layer in self.trace.layers)
+        return ChannelClasses(
+            {name: told(classes) for name, classes in zip(names, layers, strict=True) if number[classes].any()},
+            by_dim,
+            tuple(entry for entry in (tuple(map(told, e)) for e in self.layout.pieces) if any(map(any, entry))),
+        )
 
 
 def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writing, checksums and versioned JSON that people may edit.
+"""Files that are whole or not there, and what was written: atomic writing, checksums and versioned JSON with a seal.
 
 Everything ``ranp`` writes goes through here, so that a crash, a full disk or a second process never leaves half a file
 under the name the user asked for.
@@ -6,39 +6,65 @@ under the name the user asked for.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import StorageError
 
+SEAL = "seal"
+"""The field that holds the checksum of all others."""
+
+JSON_LIMIT = 64 * 2**20
+"""The most bytes of a JSON file that are read; a table of times holds some 100 KiB."""
+
+_DEPTH = 64
+_DIGITS = 300
+
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes ``data`` so that ``path`` holds either what it held before or all of ``data``, never a part.
 
     The bytes go to a temporary file in the same folder (a rename is atomic only within one file system), are flushed
-    to the disk, and the temporary file takes the name. It is removed if any of that fails.
+    to the disk, and the temporary file takes the name. It is removed if any of that fails; one that a killed process
+    left behind is removed when the file is next written.
 
     Raises:
         StorageError: The folder is missing or not writable, the disk is full, or the path is a folder.
     """
     target = Path(path)
+    while not _placed(target, data):
+        pass  # another process, which wrote the same file, took ours for a left-over
+    for left in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 16}.tmp"):
+        with suppress(OSError):
+            left.unlink()
+    _sync_folder(target.parent)
+
+
+def _placed(target: Path, data: bytes) -> bool:
+    """Whether the bytes took the name; not if the temporary file was removed meanwhile."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    written = False
     try:
         with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        written = True
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
     except OSError as error:
+        if written and isinstance(error, FileNotFoundError) and target.parent.is_dir():
+            return False
         raise StorageError(
             f"cannot write {str(target)!r}: {error.strerror or error}. "
             "Check that the folder exists, is writable and has space left."
@@ -46,7 +72,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     finally:
         with suppress(OSError):
             os.unlink(temporary)
-    _sync_folder(target.parent)
+    return True
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -80,68 +106,156 @@ def checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
+def read_bytes(path: str | os.PathLike[str], *, limit: int = -1) -> bytes:
     """All bytes of a file.
 
+    Args:
+        path: The file.
+        limit: The most bytes it may hold; -1 for any number.
+
     Raises:
-        StorageError: The file is missing, a folder, or not readable.
+        StorageError: The file is missing, a folder, not readable, or larger than ``limit``.
     """
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read(limit + 1 if limit >= 0 else -1)
     except OSError as error:
         raise StorageError(
             f"cannot read {str(path)!r}: {error.strerror or error}. Check the path and its permissions."
         ) from error
+    if 0 <= limit < len(data):
+        raise StorageError(f"{str(path)!r} holds more than the {limit} bytes that are read of such a file. Check it.")
+    return data
 
 
 def write_json(path: str | os.PathLike[str], value: Mapping[str, Any], *, kind: str, version: int) -> None:
-    """Writes ``value`` as an indented JSON object that names its own format and version first.
+    """Writes ``value`` as an indented JSON object that names its format and version first and ends with its seal.
 
-    No checksum is stored: such a file is meant to be read, edited and compared by people, and what it says is
-    validated by the value that it becomes.
+    The seal is the SHA-256 of the content, not of the bytes: a file that an editor indented anew, or gave other line
+    ends, is still the file that was written, and one with another digit is not.
 
     Raises:
         StorageError: ``value`` holds something JSON cannot say (NaN included), or the file cannot be written.
     """
+    write_atomic(path, json_text(value, kind=kind, version=version, target=repr(str(path))).encode("utf-8"))
+
+
+def json_text(value: Mapping[str, Any], *, kind: str, version: int, target: str) -> str:
+    """The text that ``write_json`` writes; ``target`` is what an error calls it.
+
+    Raises:
+        StorageError: ``value`` holds something JSON cannot say.
+    """
     try:
-        text = json.dumps({"format": kind, "version": version, **value}, indent=2, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        told = parse_json(json.dumps({"format": kind, "version": version, **value}, allow_nan=False))
+        return json.dumps({**told, SEAL: seal(told)}, indent=2, ensure_ascii=False) + "\n"
+    except (TypeError, ValueError, RecursionError) as error:
         raise StorageError(
-            f"cannot write {str(path)!r}: its content is not plain JSON ({error}). "
+            f"cannot write {target}: its content is not plain JSON ({error}). "
             "Use strings, finite numbers, lists and dictionaries only."
         ) from error
-    write_atomic(path, (text + "\n").encode("utf-8"))
 
 
 def read_json(path: str | os.PathLike[str], *, kind: str, version: int) -> dict[str, Any]:
-    """The object that ``write_json`` wrote, without its ``format`` and ``version``.
+    """The object that ``write_json`` wrote, without its ``format``, ``version`` and ``seal``.
 
     Args:
         path: The file.
         kind: What the file must say it is.
-        version: The newest version this release understands; older ones are returned as they are.
+        version: Of that kind; no other is read.
 
     Raises:
-        StorageError: The file is missing, torn, not JSON, of another kind, or of a newer version.
+        StorageError: The file is missing, torn, changed since it was written, not JSON, or of another kind or version.
     """
-    data = read_bytes(path)
-    try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+    value, edited = read_editable_json(path, kind=kind, version=version)
+    if edited:
         raise StorageError(
-            f"{str(path)!r} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
-            "Restore it, or make it again."
-        ) from error
+            f"{str(path)!r} was changed since it was written: its seal is wrong or missing. "
+            "Restore a copy, or make the file again."
+        )
+    return value
+
+
+def read_editable_json(path: str | os.PathLike[str], *, kind: str, version: int) -> tuple[dict[str, Any], bool]:
+    """The object of a file that people may edit, and whether they did: whether its seal is wrong or missing.
+
+    See ``read_json`` for the arguments; the caller answers for the consistency of what was edited.
+
+    Raises:
+        StorageError: The file is missing, torn, not JSON, or of another kind or version.
+    """
+    data, source = read_bytes(path, limit=JSON_LIMIT), repr(str(path))
+    try:
+        text = data.decode("utf-8-sig")
+    except ValueError as error:
+        raise StorageError(_unreadable(source, error)) from error
+    return parse_editable_json(text, kind=kind, version=version, source=source)
+
+
+def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
+    """``read_editable_json`` for a text that is no file of its own; ``source`` is what an error calls it."""
+    try:
+        value = parse_json(text)
+    except ValueError as error:
+        raise StorageError(_unreadable(source, error)) from error
     if not isinstance(value, dict) or value.get("format") != kind:
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
-        raise StorageError(f'{str(path)!r} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
+        raise StorageError(f'{source} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
     found = value.get("version")
-    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= version:
+    if type(found) is int and 1 <= found < version:
         raise StorageError(
-            f"{str(path)!r} has {kind} version {found!r}; this release reads 1 to {version}. "
-            "Update ranp, or make the file again."
+            f"{source} was made by an older release: {kind} version {found}, this one reads {version}. Make it again."
         )
-    return {key: item for key, item in value.items() if key not in ("format", "version")}
+    if type(found) is not int or found != version:
+        raise StorageError(
+            f"{source} has {kind} version {found!r}; this release reads {version}. Update ranp, or make the file again."
+        )
+    edited = value.pop(SEAL, None) != seal(value)
+    return {key: item for key, item in value.items() if key not in ("format", "version")}, edited
+
+
+def _unreadable(source: str, error: Exception) -> str:
+    return (
+        f"{source} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
+        "Restore it, or make it again."
+    )
+
+
+def seal(value: Any, *, after: str = "") -> str:
+    """The checksum of a JSON value, whatever its indentation and the order of its keys.
+
+    Args:
+        value: Strings, finite numbers, lists and dictionaries.
+        after: The seal of what must come before it, if it is a link of a chain.
+
+    >>> seal({"a": 1, "b": 0.5}) == seal({"b": 0.5, "a": 1}) != seal({"a": 1, "b": 0.6})
+    True
+
+    Raises:
+        ValueError: A number is not finite.
+    """
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{checksum((after + canonical).encode('ascii'))}"
+
+
+def parse_json(text: str) -> Any:
+    """The value of strict JSON: no key twice, no NaN, nothing that a float or the stack cannot hold.
+
+    Raises:
+        ValueError: The text is anything else.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int
+        )
+    except RecursionError:
+        raise ValueError(f"nested more than {_DEPTH} deep") from None
+    level = [value]
+    for _ in range(_DEPTH):
+        level = [item for part in level for item in _inside(part)]
+        if not level:
+            return value
+    raise ValueError(f"nested more than {_DEPTH} deep")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -165,3 +279,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is beyond the largest float")
+    return number
+
+
+def _int(text: str) -> int:
+    """Refuses what ``float()`` or ``str()`` would stumble over long after the file was read."""
+    if len(text) > _DIGITS:
+        raise ValueError(f"an integer of {len(text)} digits")
+    return int(text)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What an array or an object holds; a text that is not Unicode, which no file can hold again, is refused."""
+    if isinstance(value, str):
+        value.encode("utf-8")
+    if isinstance(value, dict):
+        "".join(value).encode("utf-8")
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["OTHERS", "Amount", "Checks", "LayerReport", "Obstacle", "Report"]
 
 FORMAT = "ranp-report"
-VERSION = 1
+VERSION = 2
 
 _SHOWN = 8
 

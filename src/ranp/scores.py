@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import safetensors.torch
 import torch
 
+from ranp import sealed
 from ranp.errors import DataError, StorageError, unknown_name
-from ranp.files import checksum, read_bytes, write_atomic
 
 STAGES = ("raw", "balanced", "reweighted")
 FORMAT = "ranp.scores"
-VERSION = 1
+VERSION = 2
 
 _CHANNELS, _WEIGHTS = "channels/", "weights/"
 
@@ -112,9 +110,8 @@ class Scores(Mapping[str, torch.Tensor]):
         """
         tensors = {_CHANNELS + name: values for name, values in self.channels.items()}
         tensors |= {_WEIGHTS + name: values for name, values in self.weights.items()}
-        metadata = {"format": FORMAT, "version": str(VERSION), "scores": json.dumps(self._settings())}
-        digest = _digest(safetensors.torch.save(tensors, metadata))
-        write_atomic(path, safetensors.torch.save(tensors, metadata | {"checksum": digest}))
+        entries = {"scores": sealed.to_json("scores", self._settings())}
+        sealed.write(path, tensors, entries, kind=FORMAT, version=VERSION)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Scores:
@@ -123,26 +120,9 @@ class Scores(Mapping[str, torch.Tensor]):
         Raises:
             StorageError: The file is missing, torn, altered, of another kind, or of a newer version.
         """
-        data = read_bytes(path)
+        told, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=("scores",), writer="Scores.save")
+        settings = sealed.entry(path, told, "scores")
         try:
-            metadata = _header(data)[0].get("__metadata__") or {}
-        except (ValueError, AttributeError) as error:
-            raise StorageError(f"{str(path)!r} is not a safetensors file ({error}). Pass saved scores.") from error
-        if metadata.get("format") != FORMAT:
-            raise StorageError(
-                f"{str(path)!r} holds {metadata.get('format', 'something unnamed')!r}, not {FORMAT!r}. "
-                "Pass a file that Scores.save wrote."
-            )
-        if metadata.get("version") not in {str(version) for version in range(1, VERSION + 1)}:
-            raise StorageError(
-                f"{str(path)!r} has {FORMAT} version {metadata.get('version')!r}; this release reads 1 to {VERSION}. "
-                "Update ranp, or score again."
-            )
-        if _digest(data) != metadata.get("checksum"):
-            raise StorageError(f"{str(path)!r} is damaged: its checksum does not match. Restore it, or score again.")
-        try:
-            settings = json.loads(metadata["scores"])
-            tensors = safetensors.torch.load(data)
             return cls(
                 {name: tensors[_CHANNELS + name] for name in settings["layers"]},
                 stage=settings["stage"],
@@ -151,7 +131,7 @@ class Scores(Mapping[str, torch.Tensor]):
                 excluded=settings["excluded"],
                 batches=settings["batches"],
             )
-        except (KeyError, TypeError, ValueError, DataError, safetensors.SafetensorError) as error:
+        except (KeyError, TypeError, ValueError, DataError) as error:
             raise StorageError(f"{str(path)!r} does not hold valid scores ({error}). Score again.") from error
 
     def _settings(self) -> dict[str, Any]:
@@ -177,21 +157,3 @@ def _checked(layer: str, values: torch.Tensor) -> torch.Tensor:
             "Check the criterion, or take the absolute value."
         )
     return values.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-
-
-def _header(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The JSON header of safetensors bytes, and the data section behind it."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > len(data) - 8:
-        raise ValueError("shorter than its header says")
-    header = json.loads(data[8 : 8 + length].decode("utf-8"))
-    if not isinstance(header, dict):
-        raise ValueError("its header is not a JSON object")
-    return header, data[8 + length :]
-
-
-def _digest(data: bytes) -> str:
-    """The checksum over header and data, the checksum's own entry left out."""
-    header, body = _header(data)
-    header.get("__metadata__", {}).pop("checksum", None)
-    return checksum(json.dumps(header, sort_keys=True).encode("utf-8") + body)

@@ -20,6 +20,8 @@ from ranp.errors import StorageError
 
 __all__ = ["entry", "header", "read", "to_json", "write"]
 
+_CHANGED = "{!r} was changed since it was written: {} is wrong. Restore a copy, or make it again."
+
 
 def write(
     path: str | os.PathLike[str],
@@ -46,9 +48,10 @@ def write(
 
     plain = {name: _plain(name, tensor) for name, tensor in tensors.items()}
     told = {"format": kind, "version": str(version), **entries}
+    told[files.SEAL] = files.seal(told)
     told["checksum"] = _checksum(told, plain)
     try:
-        data = serialise(plain, told)
+        data = _ordered(serialise(plain, told))
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
         raise StorageError(
             f"cannot write {str(path)!r}: safetensors does not take these tensors ({error}). "
@@ -75,24 +78,24 @@ def read(
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise StorageError(_torn(path, error)) from error
     if _checksum(told, tensors) != told["checksum"]:
-        raise StorageError(f"{str(path)!r} was changed since it was written: its checksum is wrong. Restore a copy.")
+        raise StorageError(_CHANGED.format(str(path), "its checksum"))
     return told, tensors
 
 
 def header(
     path: str | os.PathLike[str], *, kind: str, version: int, needs: Iterable[str], writer: str
 ) -> dict[str, str]:
-    """The entries of a file; no checksum is tested, since the tensors are not read.
+    """The entries of a file under a seal of their own, since the tensors are not read.
 
     Args:
         path: The file.
         kind: What it must say it is.
-        version: The newest one that is understood.
+        version: Of that kind; no other is read.
         needs: Entries that must be there.
         writer: What writes such files, for the message.
 
     Raises:
-        StorageError: The file is missing, torn, or of another kind.
+        StorageError: The file is missing, torn, of another kind or version, or an entry was changed.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -105,10 +108,19 @@ def header(
         raise StorageError(_torn(path, error)) from error
     if told.get("format") != kind or not {"version", "checksum", *needs} <= told.keys():
         raise StorageError(f"{str(path)!r} holds tensors, but {writer} did not write it. Pass a file that it wrote.")
-    if told["version"] not in map(str, range(1, version + 1)):
+    if told["version"] in map(str, range(1, version)):
         raise StorageError(
-            f"{str(path)!r} has {kind} version {told['version']!r}; this release reads 1 to {version}. Update ranp."
+            f"{str(path)!r} was made by an older release: {kind} version {told['version']}, this one reads {version}. "
+            "Make it again."
         )
+    if told["version"] != str(version):
+        raise StorageError(
+            f"{str(path)!r} has {kind} version {told['version']!r}; this release reads {version}. "
+            "Update ranp, or make it again."
+        )
+    sealed = {name: text for name, text in told.items() if name not in (files.SEAL, "checksum")}
+    if told.get(files.SEAL) != files.seal(sealed):
+        raise StorageError(_CHANGED.format(str(path), "the seal of its header"))
     return told
 
 
@@ -119,7 +131,7 @@ def entry(path: str | os.PathLike[str], told: Mapping[str, str], name: str) -> d
         StorageError: It is no JSON, or no object.
     """
     try:
-        value = json.loads(told[name])
+        value = files.parse_json(told[name])
     except ValueError as error:
         raise StorageError(f"entry {name!r} in the header of {str(path)!r} is not JSON ({error}).") from error
     if not isinstance(value, dict):
@@ -141,6 +153,16 @@ def to_json(what: str, value: Mapping[str, Any]) -> str:
         ) from error
 
 
+def _ordered(data: bytes) -> bytes:
+    """The same file with its header in alphabetical order, not in any: equal content gives equal bytes."""
+    size = int.from_bytes(data[:8], "little")
+    text = json.dumps(
+        json.loads(data[8 : 8 + size]), ensure_ascii=False, separators=(",", ":"), sort_keys=True
+    ).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[8 + size :]))
+
+
 def _plain(name: str, tensor: Tensor) -> Tensor:
     """A tensor as the file holds it: on the CPU, contiguous, sharing memory with no other."""
     if tensor.is_meta:
@@ -160,4 +182,4 @@ def _checksum(told: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _torn(path: str | os.PathLike[str], error: Exception) -> str:
-    return f"{str(path)!r} is torn, or no safetensors file ({error}). Restore a copy, or save the network again."
+    return f"{str(path)!r} is torn, or no safetensors file ({error}). Restore a copy, or make it again."

@@ -320,17 +320,12 @@ class Selection:
             prunable=int(np.count_nonzero(coupling.movable)),
             measure=measure,
         )
-        outputs = {
-            layer.name: (layer.weight, layer.out_dim)
-            for layer in trace.layers
-            if len(trace.dims.get((layer.weight, layer.out_dim), ())) == layer.channels
-        }
         channels = {layer.name: layer.channels for layer in trace.layers}
         homes = coupling.split(coupling.block[coupling.classes] < 0)
         reasons = [(layer.name, self._why(layer, flags)) for layer, flags in zip(trace.layers, homes, strict=True)]
         notes = tuple(f"{name}: {why}" for name, why in reasons if why)
         logger.info("kept %d of %d channels", trace.channels - sparsity.removed, trace.channels)
-        return Plan(kept, channels, cuts, sparsity, dict(settings or {}), notes, outputs)
+        return Plan(kept, channels, cuts, sparsity, dict(settings or {}), notes, coupling.channel_classes())
 
     def _why(self, layer: Layer, fixed: npt.NDArray[np.generic]) -> str:
         """Why channels of that layer are kept whatever their scores; empty if none are."""

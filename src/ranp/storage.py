@@ -9,18 +9,16 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import tempfile
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ranp import sealed
-from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
+from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.plan import Plan
 from ranp.registry import Registry
 from ranp.slimming import slim
@@ -29,7 +27,7 @@ from ranp.tracing.stage import named_tensors, untouched_rng, unwrap
 __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
 
 FORMAT = "ranp-model"
-VERSION = 1
+VERSION = 2
 _ENTRIES = ("network", "plan", "metadata")
 
 Build = Callable[[], nn.Module]
@@ -74,7 +72,7 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
     }
     entries = {
         "network": sealed.to_json("network", about),
-        "plan": plan_text(plan),
+        "plan": plan.to_json(),
         "metadata": sealed.to_json("metadata", metadata),
     }
     sealed.write(path, dict(named_tensors(network)), entries, kind=FORMAT, version=VERSION)
@@ -88,7 +86,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     saved with.
 
         >>> net = nn.Sequential(nn.Conv3d(1, 4, 1), nn.ReLU(), nn.Conv3d(4, 2, 1))
-        >>> from ranp.plan import Sparsity
+        >>> import tempfile; from pathlib import Path; from ranp.plan import Sparsity
         >>> whole = Plan({"0": (0, 1, 2, 3), "2": (0, 1)}, {"0": 4, "2": 2}, {}, Sparsity(0.0, 0, 6, 4))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save(Path(folder, "net.safetensors"), net, whole)
@@ -111,7 +109,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     make = NETWORKS.get(build) if isinstance(build, str) else build
     header, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
     about = sealed.entry(path, header, "network")
-    plan = plan_from_text(path, header["plan"])
+    plan = Plan.from_json(header["plan"], source=f"the plan inside {str(path)!r}")
     with untouched_rng():
         network = slim(hollow(make), plan, example=example)
     try:
@@ -122,7 +120,7 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
 
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``save`` was given as ``metadata``; only the header of the file is read, and no checksum is tested.
+    """What ``save`` was given as ``metadata``; only the header of the file is read, which has a seal of its own.
 
     Raises:
         StorageError: The file is missing, torn, or of another kind.
@@ -131,35 +129,18 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def plan_of(path: str | os.PathLike[str]) -> Plan:
-    """The plan in a file that ``save`` wrote; only the header is read, and no checksum is tested.
+    """The plan in a file that ``save`` wrote; only the header is read, which has a seal of its own.
 
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return plan_from_text(path, _header(path)["plan"])
+    return Plan.from_json(_header(path)["plan"], source=f"the plan inside {str(path)!r}")
 
 
 def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer under each of its names."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
-
-
-def plan_text(plan: Plan) -> str:
-    """The plan as the text of its own file, which is its one format."""
-    with tempfile.TemporaryDirectory() as folder:
-        plan.save(Path(folder, "plan.json"))
-        return Path(folder, "plan.json").read_text(encoding="utf-8")
-
-
-def plan_from_text(path: str | os.PathLike[str], text: str) -> Plan:
-    """The plan that ``plan_text`` made the text of; ``path`` is what an error names as its home."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "plan.json").write_text(text, encoding="utf-8")
-        try:
-            return Plan.load(Path(folder, "plan.json"))
-        except StorageError as error:
-            raise StorageError(f"the plan inside {str(path)!r} cannot be read ({error})") from error
 
 
 def _header(path: str | os.PathLike[str]) -> dict[str, str]:

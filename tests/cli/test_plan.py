@@ -1,8 +1,9 @@
-"""``ranp plan``: what a plan keeps, and what two of them say differently."""
+"""``ranp plan``: what a plan keeps, what two of them say differently, and what an edit of one changes."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -73,3 +74,53 @@ def test_a_bad_plan_is_refused(plans: tuple[Path, Path], tmp_path: Path, capsys:
         assert captured.err.count("\n") == 1
     assert main(["plan", "show", str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err
+
+
+def test_a_plan_is_edited(plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = ranp.Plan.load(plans[0])
+    first, second = list(before.classes.layers)[:2]
+    pairs = ["--layer", first, "--keep", "0, 1", "--layer", second, "--keep", "1-2"]
+    text = told(capsys, "plan", "edit", plans[0], *pairs, "--out", tmp_path / "new.json")
+    after = ranp.Plan.load(tmp_path / "new.json")
+    assert (after.kept[first], after.kept[second]) == ((0, 1), (1, 2))
+    assert after == before.edited(layer=first, keep=[0, 1]).edited(layer=second, keep=[1, 2])
+    assert first in text
+    assert second in text
+    assert "edited since it was made" in told(capsys, "plan", "show", tmp_path / "new.json")
+    assert "edited since it was made" not in told(capsys, "plan", "show", plans[0])
+    assert json.loads(told(capsys, "plan", "show", tmp_path / "new.json", "--json"))["altered"] is True
+
+
+@pytest.mark.parametrize(
+    ("pairs", "reason"),
+    [
+        (("--layer", "nowhere", "--keep", "0"), "unknown layer 'nowhere'"),
+        (("--layer", "0", "--keep", "0-99"), "lie in 0-"),
+        (("--layer", "0", "--keep", "x"), "not an index or a range"),
+        (("--layer", "0", "--keep", "0", "--keep", "1"), "1 layers and 2 lists"),
+        (("--layer", "0", "--keep", "0", "--layer", "0", "--keep", "1"), "each --layer once"),
+    ],
+)
+def test_a_wrong_edit_is_refused(
+    plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], pairs: tuple[str, ...], reason: str
+) -> None:
+    assert main(["plan", "edit", str(plans[0]), *pairs, "--out", str(tmp_path / "new.json")]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert reason in captured.err
+    assert not (tmp_path / "new.json").exists()
+
+
+@pytest.mark.parametrize("text", ["1e30", "8.7", "1e999", "-4", "true", "2147483649", '"4"'])
+def test_an_absurd_size_is_refused(
+    plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    absurd = tmp_path / "plan.json"
+    absurd.write_text(
+        re.sub(r'"channels": \d+,\s+"kept"', f'"channels": {text}, "kept"', plans[0].read_text(), count=1)
+    )
+    assert main(["plan", "show", str(absurd)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"error: {str(absurd)!r} is not")
+    assert captured.err.count("\n") == 1

@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(folder: Path) -> dict[str, Any]:
-    return files.read_json(folder / "recipe.json", kind="ranp-recipe", version=1)
+    return files.read_json(folder / "recipe.json", kind="ranp-recipe", version=2)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

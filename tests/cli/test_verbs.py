@@ -106,7 +106,7 @@ def test_prune_writes_a_folder_that_loads(tmp_path: Path, capsys: pytest.Capture
     assert all(
         torch.equal(a, b) for a, b in zip(network.state_dict().values(), mine.model.state_dict().values(), strict=True)
     )
-    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=1)
+    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=2)
     assert recipe["model"] == f"{CODE}:small"
     assert recipe["seed"] == 3
     assert storage.metadata(out / "model.safetensors")["recipe"] == recipe
@@ -175,7 +175,7 @@ def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture
     assert plan.settings == mine.plan.settings
     assert all(line in text for line in mine.report.budget_lines())
     assert mine.report.budget_lines()[0] in told(capsys, "plan", "show", str(out / "plan.json"))
-    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=1)
+    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=2)
     assert (recipe["sparsity"], recipe["budget"]) == (None, ["flops=60%", "train-memory=90%"])
 
 

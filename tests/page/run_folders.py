@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,8 @@ import ranp
 from ranp import files
 from ranp.folder import write_run
 from ranp.paper import models
+from ranp.paper.training.checkpoints import Mark
+from ranp.paper.training.journal import Journal
 from ranp.paper.training.network import whole
 
 MODEL, SIZE = "unet3d-shapenet", "1x1x8x8x8"
@@ -62,7 +63,7 @@ def write_full(folder: Path, **more: Any) -> None:
     """A run folder of a full network."""
     folder.mkdir(parents=True)
     whole(network()).save(folder / "plan.json")
-    files.write_json(folder / "recipe.json", recipe(**more), kind="ranp-recipe", version=1)
+    files.write_json(folder / "recipe.json", recipe(**more), kind="ranp-recipe", version=2)
 
 
 def write_journal(folder: Path, losses: Sequence[float], figures: Sequence[Mapping[str, float] | None]) -> None:
@@ -74,8 +75,10 @@ def write_journal(folder: Path, losses: Sequence[float], figures: Sequence[Mappi
         lines.append({"kind": "epoch", "epoch": epoch, "step": 2 * epoch, "loss": loss, "seconds": 2.0 * epoch})
         if valid is not None:
             lines[-1]["valid"] = dict(valid)
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+    journal = Journal(folder, Mark(), 0, tensorboard=False)
+    for line in lines:
+        journal.write(line)
+    journal.close()
 
 
 def write_table(path: Path, **more: Any) -> None:
@@ -90,4 +93,4 @@ def write_table(path: Path, **more: Any) -> None:
         "figures": [],
         "command": "ranp reproduce main --out runs/main",
     }
-    files.write_json(path, {**value, **more}, kind="ranp-table", version=1)
+    files.write_json(path, {**value, **more}, kind="ranp-table", version=2)

@@ -253,7 +253,7 @@ def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp
             {"name": "ranp-f", "seconds": [0.5, 0.5, 1.0], **one},
         ],
     }
-    files.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=1)
+    files.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=2)
     rows = read(build.build([tmp_path])).table("Networks trained alike")
     assert rows[1][1:] == ["0.0 %", "100", "2.0", "1.00", "2.000", "1.00", "70.0 %", "50.0 %"]
     assert rows[2][5:7] == ["0.500", "0.25"]

@@ -78,9 +78,10 @@ def test_few_runs_are_all_shown_and_of_many_one_of_each_task(tmp_path: Path) -> 
     ("name", "content", "told"),
     [
         ("recipe.json", "{", "is not readable JSON"),
-        ("recipe.json", '{"format": "ranp-recipe", "version": 1}', "does not name the network"),
+        ("recipe.json", '{"format": "ranp-recipe", "version": 1}', "made by an older release"),
+        ("recipe.json", '{"format": "ranp-recipe", "version": 2}', "changed since it was written"),
         ("plan.json", "[]", "is not a ranp-plan file"),
-        ("report.json", '{"format": "ranp-report", "version": 1}', "not a valid report"),
+        ("report.json", '{"format": "ranp-report", "version": 2}', "changed since it was written"),
         ("metrics.jsonl", "nonsense\n", "line 1 of"),
         ("metrics.jsonl", "[1]\n", "is no record of training"),
     ],
@@ -110,7 +111,7 @@ def test_a_wrong_table_is_refused(change: dict[str, object], told: str, tmp_path
 
 
 def test_a_wrong_comparison_is_refused(tmp_path: Path) -> None:
-    files.write_json(tmp_path / "comparison.json", {"contenders": []}, kind="ranp-comparison", version=1)
+    files.write_json(tmp_path / "comparison.json", {"contenders": []}, kind="ranp-comparison", version=2)
     with pytest.raises(StorageError, match="not a valid comparison"):
         gather([tmp_path])
 

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import RanpError, StorageError, UnsupportedError
+from ranp import files
+from ranp.errors import RanpError, UnsupportedError
 from ranp.rehearsal import Call, Rehearsal, TrainingStep, rehearse
 from ranp.speed import Table
 from ranp.speed.calls import Heavy, placed
 from ranp.speed.machine import cache_folder
+from ranp.speed.stored import KIND, VERSION
 
 
 class Net(nn.Module):
@@ -242,27 +244,33 @@ def _damage(path: Path, change: str) -> None:
         del value["machine"]
     elif change == "newer":
         value["version"] = 99
+    elif change == "digit":
+        value["floor"] += 1e-9
     path.write_text(json.dumps(value), encoding="utf-8")
 
 
-@pytest.mark.parametrize("change", ["torn", "negative", "words", "another format", "no machine", "newer"])
-def test_a_damaged_file_is_refused_and_left_alone(full: Rehearsal, clock: Clock, tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize("change", ["torn", "negative", "words", "another format", "no machine", "newer", "digit"])
+def test_a_damaged_file_is_measured_again(
+    full: Rehearsal, clock: Clock, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     _damage(table.path, change)
-    before = table.path.read_bytes()
-    with pytest.raises(StorageError, match="delete it") as refusal:
-        Table.open(tmp_path, measure=clock)
-    assert table.path.name in str(refusal.value)
-    assert table.path.read_bytes() == before
+    fresh = Clock()
+    again = Table.open(tmp_path, measure=fresh)
+    assert table.path.name in caplog.text
+    assert "measured again" in caplog.text
+    again.cover(full)
+    assert fresh.asked == clock.asked
+    assert Table.open(tmp_path, measure=pytest.fail).seconds(full) == table.seconds(full)
 
 
 def test_times_of_another_machine_are_refused(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
-    value = json.loads(table.path.read_text(encoding="utf-8"))
+    value = files.read_json(table.path, kind=KIND, version=VERSION)
     value["machine"]["processor"] = "abacus"
-    table.path.write_text(json.dumps(value), encoding="utf-8")
+    files.write_json(table.path, value, kind=KIND, version=VERSION)
     with pytest.raises(UnsupportedError, match=r"abacus.*RANP_CACHE"):
         Table.open(tmp_path, measure=clock)
 

@@ -1,16 +1,20 @@
-"""``ranp plan``: look at a plan, or at what two of them say differently."""
+"""``ranp plan``: look at a plan, at what two of them say differently, or change what one keeps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ranp.cli.console import say, show_json, show_table
 from ranp.cli.options import Json
 
-plan = typer.Typer(help="Look at plans.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from ranp.plan import Change
+
+plan = typer.Typer(help="Look at plans and change them.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
 
 
@@ -25,6 +29,7 @@ def show(file: File, as_json: Json = False) -> None:
         show_json(
             {"widths": found.widths, "channels": dict(found.channels), "settings": dict(found.settings)}
             | {"requested": found.sparsity.requested, "achieved": found.sparsity.achieved, "notes": list(found.notes)}
+            | {"altered": found.altered}
         )
         return
     made = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name not in REMEMBERED)
@@ -35,6 +40,8 @@ def show(file: File, as_json: Json = False) -> None:
         for name, width in found.widths.items()
     ]
     show_table(("layer", "channels", "kept", "share"), rows, title=title)
+    if found.altered:
+        say("edited since it was made: the method and the budgets are those of the plan it was before")
     for line in budget_lines(found.settings):
         say(line)
     for note in found.notes:
@@ -55,6 +62,32 @@ def diff(before: File, after: File, as_json: Json = False) -> None:
             ]
         )
         return
+    _show_changes(changes)
+
+
+@plan.command()
+def edit(
+    file: File,
+    layer: Annotated[list[str], typer.Option(metavar="NAME", help="Layer to change; repeat it, each with a --keep.")],
+    keep: Annotated[list[str], typer.Option(metavar="CHANNELS", help="The channels it keeps, such as '0-15, 17'.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the new plan goes.")],
+) -> None:
+    """Write a plan in which layers keep other channels; all that stands or falls with them follows."""
+    from ranp.errors import PlanMismatchError
+    from ranp.plan import Plan
+    from ranp.plan.editing import edit as edit_plan
+
+    if len(layer) != len(keep) or len(set(layer)) != len(layer):
+        raise PlanMismatchError(
+            f"there are {len(set(layer))} layers and {len(keep)} lists of channels. Give each --layer once, and its --keep."
+        )
+    before = Plan.load(file)
+    after = edit_plan(before, dict(zip(layer, keep, strict=True)))
+    after.save(out)
+    _show_changes(before.diff(after))
+
+
+def _show_changes(changes: Sequence[Change]) -> None:
     if not changes:
         say("the plans keep the same channels")
         return

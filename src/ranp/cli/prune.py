@@ -97,7 +97,7 @@ def prune(
         Path | None, typer.Option(metavar="DIR", help="Folder for the results.", rich_help_panel=_RUN)
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder with files.", rich_help_panel=_RUN)
+        bool, typer.Option("--force", help="Replace the run in DIR; other files in it stay.", rich_help_panel=_RUN)
     ] = False,
     dry_run: Annotated[
         bool,
@@ -114,19 +114,15 @@ def prune(
     """
     from dataclasses import asdict
 
-    import torch
-
-    from ranp import __version__
     from ranp import prune as prune_network
     from ranp.budgets import parse_all, told
     from ranp.cli.preparation import code_or_name, prepare
     from ranp.cli.sources import Choice, make, plain
     from ranp.errors import UnsupportedError, unknown_name
-    from ranp.folder import check_folder, shapes_of, write_run
+    from ranp.folder import check_replaceable, shapes_of, versions, write_run
     from ranp.initialisation import INITIALISATIONS
     from ranp.paper.training.team import joined
     from ranp.rehearsal import TrainingStep
-    from ranp.storage import plan_text
 
     if budget and sparsity is not None:
         raise UnsupportedError(f"--sparsity {sparsity:g} and --budget {budget[0]} are both given. Pass one of them.")
@@ -139,7 +135,7 @@ def prune(
     if out is None and not dry_run:
         raise UnsupportedError("nothing says where the results go. Pass --out DIR, or --dry-run.")
     if out is not None and not dry_run:
-        check_folder(out, force=force)
+        check_replaceable(out, force=force)
     if ":" not in init and init not in (*INITIALISATIONS, "copy"):
         raise UnsupportedError(unknown_name("initialisation", init, (*INITIALISATIONS, "copy")))
     costs = _resources(resource)
@@ -183,7 +179,7 @@ def prune(
                 checkpointing=checkpointing,
                 progress=progress,
             )
-        team.agree("plan", plan_text(pruned.plan))
+        team.agree("plan", pruned.plan.to_json())
         if not team.leads:
             return
         recipe: dict[str, Any] = {
@@ -209,7 +205,7 @@ def prune(
             "max_batches": max_batches,
             "seed": seed,
             "device": device,
-            "versions": {"ranp": __version__, "torch": str(torch.__version__)},
+            "versions": versions(),
         }
         written = [] if dry_run or out is None else write_run(out, pruned, recipe)
         predicted = _training_memory(pruned) if dry_run else None

@@ -34,7 +34,6 @@ from ranp.plan import Plan
 from ranp.pruning import Pruned, prune
 from ranp.replica import random_state_kept, reseed
 from ranp.report import Report
-from ranp.storage import plan_from_text, plan_text
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -134,11 +133,11 @@ class PruneAtInitialisation(Callback):
         if self.plan is None:
             return {}
         report = "" if self.report is None else json.dumps(self.report.to_dict())
-        return {_STATE: plan_text(self.plan), "report": report, "attribute": self.attribute or ""}
+        return {_STATE: self.plan.to_json(), "report": report, "attribute": self.attribute or ""}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes plan and report over from a checkpoint; the network was made slim before its weights were loaded."""
-        self.plan = plan_from_text("the checkpoint", state_dict[_STATE])
+        self.plan = Plan.from_json(state_dict[_STATE], source="the plan in the checkpoint")
         self.report = Report.from_dict(json.loads(state_dict["report"])) if state_dict["report"] else None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -218,7 +217,7 @@ class PruneAtInitialisation(Callback):
             reseed(self._options["seed"] + trainer.global_rank, devices)  # ranks that shuffle see different batches
             pairs = (unpack(batch) for batch in _moved(source, module, trainer))
             pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **self._options)
-        plan = plan_from_text("rank 0", trainer.strategy.broadcast(plan_text(pruned.plan)))
+        plan = Plan.from_json(trainer.strategy.broadcast(pruned.plan.to_json()), source="the plan of rank 0")
         if pruned.plan.diff(plan):
             raise RanpError("the ranks decided differently. Give all the same module, or make a plan first: plan=.")
         return pruned
@@ -279,7 +278,8 @@ def slim_like(module: nn.Module, checkpoint: Mapping[str, Any]) -> None:
     """
     for state in checkpoint.get("callbacks", {}).values():
         if isinstance(state, dict) and _STATE in state:
-            apply(module, plan_from_text("the checkpoint", state[_STATE]), state["attribute"] or None)
+            plan = Plan.from_json(state[_STATE], source="the plan in the checkpoint")
+            apply(module, plan, state["attribute"] or None)
 
 
 def slim_from_checkpoint(path: str | os.PathLike[str], module: nn.Module, *, weights_only: bool = True) -> nn.Module:

@@ -27,7 +27,6 @@ from ranp.plan import Plan
 from ranp.pruning import prune
 from ranp.rehearsal import TrainingStep
 from ranp.slimming import slim
-from ranp.storage import plan_from_text, plan_text
 
 KEY = "ranp_plan"
 """Where the plan stands in ``plans.json``: ``configurations.<name>.architecture.arch_kwargs.ranp_plan``."""
@@ -56,7 +55,7 @@ def _without_plan(argument: Any, found: list[Plan]) -> Any:
     holds = argument if isinstance(argument, Mapping) else getattr(argument, "network_arch_init_kwargs", None)
     if not isinstance(holds, Mapping) or KEY not in holds:
         return argument
-    found.append(plan_from_text("plans.json", json.dumps(holds[KEY])))
+    found.append(Plan.from_json(json.dumps(holds[KEY]), source="the plan in plans.json"))
     if argument is holds:
         return {name: value for name, value in holds.items() if name != KEY}
     copied = deepcopy(argument)
@@ -89,14 +88,15 @@ class PrunedTraining:
         folder, name = Path(self.output_folder_base), self.configuration_name
         kwargs = self.configuration_manager.network_arch_init_kwargs
         if KEY in kwargs:
-            return plan_from_text("the plans", json.dumps(kwargs[KEY]))
+            return Plan.from_json(json.dumps(kwargs[KEY]), source="the plan in plans.json")
         plan = None
         if (folder / f"{KEY}.json").exists():
             plan = Plan.load(folder / f"{KEY}.json")
         elif (folder / "plans.json").exists():
             known = json.loads((folder / "plans.json").read_text(encoding="utf-8"))["configurations"].get(name, {})
             entry = known.get("architecture", {}).get("arch_kwargs", {}).get(KEY)
-            plan = None if entry is None else plan_from_text(folder / "plans.json", json.dumps(entry))
+            source = f"the plan in {str(folder / 'plans.json')!r}"
+            plan = None if entry is None else Plan.from_json(json.dumps(entry), source=source)
         asked = _asked(self.prune_options)
         if plan is not None and asked and (held := _held(plan)) != asked:
             raise PlanMismatchError(
@@ -135,7 +135,7 @@ class PrunedTraining:
     def _put_plan(self: Any, plan: Plan) -> None:
         """Into what the builder is given now, and into what ``plans.json`` and the checkpoints will say."""
         architecture = self.configuration_manager.configuration["architecture"]
-        architecture["arch_kwargs"][KEY] = json.loads(plan_text(plan))
+        architecture["arch_kwargs"][KEY] = json.loads(plan.to_json())
         self.plans_manager.plans["configurations"][self.configuration_name]["architecture"] = deepcopy(architecture)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ranp import files
 from ranp.errors import StorageError
-from ranp.folder import RECIPE, RECIPE_VERSION
+from ranp.folder import RECIPE, RECIPE_VERSION, settle
 from ranp.page.tables import Table, comparison_table, table_from
 from ranp.plan import Plan
 from ranp.report import Report
@@ -23,7 +23,7 @@ _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
 _ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
 _SUM = re.compile(r"-[0-9a-f]{10}$")
-_TABLES = {"ranp-table": 1, "ranp-comparison": 1}
+_TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     found: list[tuple[Path, Path]] = []
     tables: list[Table] = []
     for top in folders:
+        settle(top)
         if not top.is_dir():
             raise StorageError(f"{str(top)!r} is not a folder. Pass one that ranp prune, train or reproduce wrote.")
         inside = _runs_below(top, _DEPTH)

@@ -152,7 +152,7 @@ def run(
     comparison = Comparison(contenders, _guess(task, settings), _notes(settings), _recipe(settings))
     written = (folder / "table.md", folder / "comparison.json")
     files.write_atomic(written[0], comparison.to_markdown().encode())
-    files.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=1)
+    files.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=2)
     return Demonstration(folder, comparison, runs, written)
 
 

@@ -14,7 +14,7 @@ from ranp.speed.grids import Curve, Grid, Regime
 from ranp.speed.machine import Machine
 from ranp.speed.overhead import PHASES
 
-KIND, VERSION = "ranp-times", 1
+KIND, VERSION = "ranp-times", 2
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ def load(path: Path, machine: Machine) -> Content:
     """Reads a table.
 
     Raises:
-        StorageError: The file is damaged.
+        StorageError: The file is damaged, or was changed since it was written.
         UnsupportedError: It was measured elsewhere.
     """
     try:
@@ -100,8 +100,9 @@ def load(path: Path, machine: Machine) -> Content:
         if found == machine:
             return _content(value)
     except (RanpError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        told = str(error) if isinstance(error, RanpError) else f"{str(path)!r} is damaged ({error!r})."
-        raise StorageError(f"{told} It holds measured times only: delete it, and they are measured again.") from error
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{str(path)!r} is no table of times ({error!r}). Delete it.") from error
     raise UnsupportedError(
         f"{str(path)!r} was measured on another machine ({found}); this is {machine}. Delete it, or set RANP_CACHE to"
         " another folder."

@@ -62,13 +62,20 @@ class Table:
             device: Type of the device.
             measure: Another way to time a call than running it here; nothing is then added for Python and autograd.
 
+        A file that was damaged or changed since it was written is left out: its times are measured again.
+
         Raises:
-            StorageError: The file is damaged.
             UnsupportedError: The file is from another machine.
         """
         machine = this_machine(device)
         path = (cache_folder() if folder is None else Path(folder)) / machine.file
-        return cls(path, machine, load(path, machine) if path.exists() else None, measure)
+        content = None
+        if path.exists():
+            try:
+                content = load(path, machine)
+            except StorageError as error:
+                logger.warning("measured times are not used, but measured again: %s", error)
+        return cls(path, machine, content, measure)
 
     def cover(
         self, rehearsal: Rehearsal, *, widths: Sequence[Rehearsal] | None = None, progress: Progress | None = None

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paper.experiments.small import cell
+from ranp import files
 from ranp.errors import StorageError
-from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epochs, over_seeds, read, write
+from ranp.paper.experiments.results import (
+    KIND,
+    VERSION,
+    Costs,
+    Result,
+    Spread,
+    over_last_epochs,
+    over_seeds,
+    read,
+    write,
+)
 
 
 def made(seed: int, values: list[float]) -> Result:
@@ -41,10 +51,14 @@ def test_a_result_comes_back_from_disk(tmp_path: Path) -> None:
 def test_a_damaged_result_is_refused(tmp_path: Path) -> None:
     write(tmp_path, made(0, [0.1]))
     path = tmp_path / "result.json"
-    value = json.loads(path.read_text())
+    whole = path.read_text()
+    value = files.read_json(path, kind=KIND, version=VERSION)
     del value["slim"]["flops"]
-    path.write_text(json.dumps(value))
-    with pytest.raises(StorageError, match="Remove it to run the cell again"):
+    files.write_json(path, value, kind=KIND, version=VERSION)
+    with pytest.raises(StorageError, match=r"flops.*Remove it to run the cell again"):
+        read(tmp_path)
+    path.write_text(whole.replace('"sparsity": 0', '"sparsity": 9'))
+    with pytest.raises(StorageError, match=r"was changed since it was written.*Remove it to run the cell again"):
         read(tmp_path)
 
 

@@ -54,7 +54,7 @@ def test_latex_escapes_and_balances() -> None:
 def test_every_form_is_written(tmp_path: Path) -> None:
     written = table().write(tmp_path)
     assert [path.name for path in written] == ["main.md", "main.csv", "main.tex", "main.json"]
-    value = files.read_json(tmp_path / "main.json", kind="ranp-table", version=1)
+    value = files.read_json(tmp_path / "main.json", kind="ranp-table", version=2)
     assert value["groups"][0]["rows"][1][0] == "RANP-f†"
     assert value["columns"][0] == {"name": "method", "left": True}
 

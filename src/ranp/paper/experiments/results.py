@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 NAME = "result.json"
-KIND, VERSION = "ranp-result", 1
+KIND, VERSION = "ranp-result", 2
 LAST = 5
 """Epochs at the end of a run that the paper takes its mean and spread over."""
 _MB = 4 / 1024**2
@@ -174,13 +174,13 @@ def read(folder: Path) -> Result | None:
     """The result of a cell; None if it is not finished.
 
     Raises:
-        StorageError: The file is damaged.
+        StorageError: The file is damaged, or was changed since it was written.
     """
     path = folder / NAME
     if not path.is_file():
         return None
-    value = files.read_json(path, kind=KIND, version=VERSION)
     try:
+        value = files.read_json(path, kind=KIND, version=VERSION)
         return Result(
             cell=Cell.from_dict(value["cell"]),
             full=Costs(**value["full"]),
@@ -193,6 +193,8 @@ def read(folder: Path) -> Result | None:
             epochs=tuple(value["epochs"]),
             versions=value["versions"],
         )
+    except StorageError as error:
+        raise StorageError(f"{error} Remove it to run the cell again.") from error
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise StorageError(
             f"{str(path)!r} is no result of a cell ({error}). Remove it to run the cell again."

@@ -13,7 +13,7 @@ from ranp import files
 
 __all__ = ["Column", "Group", "Table"]
 
-KIND, VERSION = "ranp-table", 1
+KIND, VERSION = "ranp-table", 2
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",

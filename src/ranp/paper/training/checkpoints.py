@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from torch import Tensor
 from ranp import sealed
 from ranp.errors import StorageError
 
-__all__ = ["Checkpoints", "Position", "State"]
+__all__ = ["Checkpoints", "Mark", "Position", "State"]
 
 logger = logging.getLogger(__name__)
 
-_KIND, _VERSION = "ranp-checkpoint", 1
+_KIND, _VERSION = "ranp-checkpoint", 2
 _NEEDS = ("state", "random", "run")
 _NAME = re.compile(r"checkpoint-(\d{9})\.safetensors")
 _LEFT_OVER = re.compile(r"\.checkpoint-\d{9}\.safetensors\.[0-9a-f]+\.tmp")
@@ -50,6 +50,19 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """How far the journal was.
+
+    Attributes:
+        lines: How many it had.
+        seal: Of the last of them, which vouches for all; empty if there was none.
+    """
+
+    lines: int = 0
+    seal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A run at rest between two steps.
 
@@ -60,6 +73,8 @@ class State:
         scaler: Of float16 gradients; empty where there is none.
         random: ``randomness.capture`` of each rank.
         run: Tells which run it is of: another recipe's checkpoint is not gone on from.
+        journal: What ``metrics.jsonl`` had told by then.
+        versions: Of what it ran on.
     """
 
     position: Position
@@ -68,6 +83,8 @@ class State:
     scaler: Mapping[str, Any]
     random: tuple[str, ...]
     run: str
+    journal: Mark = Mark()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -106,6 +123,8 @@ class Checkpoints:
             "groups": state.optimiser["param_groups"],
             "numbers": numbers,
             "scaler": dict(state.scaler),
+            "journal": asdict(state.journal),
+            "versions": dict(state.versions),
         }
         entries = {
             "state": sealed.to_json("the state of training", about),
@@ -147,6 +166,20 @@ class Checkpoints:
             )
         return None
 
+    def journal(self) -> Mark | None:
+        """How far the journal was at the newest checkpoint; its header is read, not its tensors."""
+        for path in self.files():
+            with suppress(StorageError):
+                return Mark(**sealed.entry(path, _header(path), "state")["journal"])
+        return None
+
+    def drop_after(self, steps: int) -> None:
+        """Removes the checkpoints of later steps: they were passed over, and what is trained now takes their place."""
+        for path in self.files():
+            if int(path.name.removeprefix("checkpoint-").partition(".")[0]) > steps:
+                with suppress(OSError):
+                    path.unlink()
+
     def _tidy(self) -> None:
         """Removes what a killed process left half written."""
         if self.folder.is_dir():
@@ -154,6 +187,10 @@ class Checkpoints:
                 if _LEFT_OVER.fullmatch(path.name):
                     with suppress(OSError):
                         path.unlink()
+
+
+def _header(path: Path) -> dict[str, str]:
+    return sealed.header(path, kind=_KIND, version=_VERSION, needs=_NEEDS, writer="ranp train")
 
 
 def _read(path: Path) -> State:
@@ -175,6 +212,8 @@ def _read(path: Path) -> State:
         about["scaler"],
         tuple(random[str(rank)] for rank in range(len(random))),
         told["run"],
+        Mark(**about["journal"]),
+        about["versions"],
     )
 
 

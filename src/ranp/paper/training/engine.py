@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ranp.errors import DataError, RanpError
+from ranp.folder import versions
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
 from ranp.paper.training import randomness
-from ranp.paper.training.checkpoints import Checkpoints, Position, State
+from ranp.paper.training.checkpoints import Checkpoints, Mark, Position, State
 from ranp.paper.training.interruption import Listener, StoppedError, explained, listening
 from ranp.paper.training.journal import Journal
 from ranp.paper.training.loading import Batch, Feed, Order, training_parts
@@ -50,6 +51,7 @@ class Engine:
         run: Tells this run from others, see ``State.run``.
         team: The processes that train together.
         progress: Called after every step and every batch of validation, on the rank that leads.
+        begun_on: The versions the run was begun on, if it goes on.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Engine:
         run: str,
         team: Team,
         progress: Progress | None = None,
+        begun_on: Mapping[str, str] | None = None,
     ) -> None:
         self.task, self.recipe, self.folder, self.run, self.team = task, recipe, folder, run, team
         self.progress: Progress = progress if progress is not None and team.leads else _silent
@@ -73,6 +76,9 @@ class Engine:
         self.scaler = torch.amp.GradScaler(team.device.type, enabled=recipe.precision == "fp16")
         self.checkpoints = Checkpoints(folder, recipe.keep_checkpoints)
         self.position = Position()
+        self.journal: Journal | None = None
+        self.told = Mark()
+        self.before = dict(begun_on or versions())
 
     def train(self, *, resume: bool, begin: Callable[[], object] | None = None) -> list[dict[str, Any]]:
         """Trains to the last epoch and returns the records of the epochs of this start.
@@ -107,13 +113,14 @@ class Engine:
 
     def _epochs(self, training: Samples, validation: Samples, order: Order, listener: Listener) -> list[dict[str, Any]]:
         recipe, told = self.recipe, []
-        journal = self._journal()
+        self.journal = self._journal()
+        self._tell_versions()
         network = self._wrapped()
         pin = self.team.device.type == "cuda"
         feeds = Feed(training, recipe.workers, pin=pin), Feed(validation, recipe.workers, pin=pin)
         try:
             while self.position.epoch < recipe.epochs:
-                self._epoch(network, feeds[0], order, listener, journal)
+                self._epoch(network, feeds[0], order, listener)
                 epoch = self.position.epoch + 1
                 record = {
                     "kind": "epoch",
@@ -126,17 +133,16 @@ class Engine:
                 if epoch % recipe.valid_every == 0 or epoch == recipe.epochs:
                     record["valid"] = self._validated(feeds[1])
                 self.position = dataclasses.replace(self.position, epoch=epoch, step=0, loss=0.0)
-                if journal is not None:
-                    journal.write(record)
+                self._tell(record)
                 told.append(record)
                 self._save()
                 self.progress("epoch", epoch, recipe.epochs, _line(record))
         finally:
-            if journal is not None:
-                journal.close()
+            if self.journal is not None:
+                self.journal.close()
         return told
 
-    def _epoch(self, network: nn.Module, feed: Feed, order: Order, listener: Listener, journal: Journal | None) -> None:
+    def _epoch(self, network: nn.Module, feed: Feed, order: Order, listener: Listener) -> None:
         """The steps of the present epoch that are not over yet."""
         recipe, epoch, first = self.recipe, self.position.epoch, self.position.step
         rate = recipe.rate(epoch)
@@ -160,9 +166,8 @@ class Engine:
             self.position = Position(
                 epoch, here.step + 1, here.steps + 1, here.seconds + time.perf_counter() - started, here.loss + loss
             )
-            if journal is not None:
-                told = {"kind": "step", "epoch": epoch + 1, "step": here.steps + 1, "loss": loss, "learning_rate": rate}
-                journal.write({**told, "seconds": round(self.position.seconds, 3)})
+            told = {"kind": "step", "epoch": epoch + 1, "step": here.steps + 1, "loss": loss, "learning_rate": rate}
+            self._tell({**told, "seconds": round(self.position.seconds, 3)})
             self.progress("training", here.steps + 1, total, f"epoch {epoch + 1}, loss {loss:.4f}")
             last = here.step + 1 == order.steps
             if recipe.checkpoint_every and self.position.steps % recipe.checkpoint_every == 0 and not last:
@@ -232,23 +237,44 @@ class Engine:
                 len(state.random),
                 self.team.size,
             )
-        self.position = state.position
+        if self.team.leads:
+            self.checkpoints.drop_after(state.position.steps)
+        self.position, self.told, self.before = state.position, state.journal, dict(state.versions)
         logger.info("going on after step %d", state.position.steps)
 
     def _save(self) -> None:
         texts = self.team.gather(randomness.capture(self.team.device))
         if self.team.leads:
             scaler = self.scaler.state_dict() if self.scaler.is_enabled() else {}
+            self.told = self.journal.mark() if self.journal is not None else self.told
+            model, optimiser = self.model.state_dict(), self.optimiser.state_dict()
             self.checkpoints.write(
-                State(
-                    self.position, self.model.state_dict(), self.optimiser.state_dict(), scaler, tuple(texts), self.run
-                )
+                State(self.position, model, optimiser, scaler, tuple(texts), self.run, self.told, versions())
             )
 
     def _journal(self) -> Journal | None:
         if not self.team.leads:
             return None
-        return Journal(self.folder, self.position.steps, tensorboard=self.recipe.tensorboard)
+        return Journal(self.folder, self.told, self.position.steps, tensorboard=self.recipe.tensorboard)
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        if self.journal is not None:
+            self.journal.write(record)
+
+    def _tell_versions(self) -> None:
+        """Says so where a run goes on under other versions: its steps are no longer those of one run, bit by bit."""
+        now = versions()
+        if self.before != now:
+            old, new = (
+                " and ".join(f"{name} {version}" for name, version in told.items()) for told in (self.before, now)
+            )
+            logger.warning(
+                "the run was trained with %s so far and goes on with %s: what comes out need not be bit by bit what "
+                "one version alone would make of it",
+                old,
+                new,
+            )
+            self._tell({"kind": "versions", "step": self.position.steps, "before": self.before, "now": now})
 
     def _wrapped(self) -> nn.Module:
         network: nn.Module = torch.compile(self.model) if self.recipe.compile else self.model  # type: ignore[assignment]

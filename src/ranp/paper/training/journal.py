@@ -1,16 +1,23 @@
-"""``metrics.jsonl``: one line for every step and every epoch, appended as they end; TensorBoard's files beside it."""
+"""``metrics.jsonl``: one line for every step and every epoch, appended as they end; TensorBoard's files beside it.
+
+Every line ends with a seal over itself and the line before, so that no digit changes and no line goes or moves without
+being noticed. The end of the file has no line after it: there the newest checkpoint remembers the last seal, and the
+trained network does when the checkpoints are gone.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranp import files
+from ranp import files, storage
 from ranp.errors import StorageError
+from ranp.paper.training.checkpoints import Checkpoints, Mark
 
 __all__ = ["Journal", "records"]
 
@@ -23,18 +30,60 @@ def records(folder: Path) -> list[dict[str, Any]]:
     """What the journal of a run folder says so far; a last line that was cut off by a crash is left out.
 
     Raises:
-        StorageError: There is none, or a line in the middle is not JSON.
+        StorageError: There is none, a line was changed, or lines are lost.
     """
-    lines = files.read_bytes(folder / NAME).decode("utf-8", "replace").split("\n")
-    told: list[dict[str, Any]] = []
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last line break was never finished
+    mark = Checkpoints(folder, 0).journal()
+    model = folder / "model.safetensors"
+    if mark is None and model.is_file():
+        told = storage.metadata(model).get("journal")
+        mark = Mark(**told) if told else None
+    lines = _lines(folder / NAME)
+    return [record for record, _ in _checked(folder / NAME, lines, mark or Mark())]
+
+
+def kept(folder: Path, mark: Mark) -> list[tuple[dict[str, Any], str]]:
+    """The records up to ``mark``, each with its seal, where a run goes on; what came after it is told again.
+
+    Raises:
+        StorageError: One of them is lost or was changed.
+    """
+    path = folder / NAME
+    return _checked(path, _lines(path)[: mark.lines] if path.exists() else [], mark)
+
+
+def _lines(path: Path) -> list[str]:
+    """The whole lines: what follows the last line break was never finished."""
+    return files.read_bytes(path).decode("utf-8", "replace").split("\n")[:-1]
+
+
+def _checked(path: Path, lines: Sequence[str], mark: Mark) -> list[tuple[dict[str, Any], str]]:
+    told: list[tuple[dict[str, Any], str]] = []
+    seal = ""
+    for number, line in enumerate(lines, 1):
         try:
-            told.append(json.loads(line))
+            record = files.parse_json(line)
         except ValueError as error:
+            raise StorageError(f"line {number} of {str(path)!r} is not JSON ({error}). {_RESTORE}") from error
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise StorageError(f"line {number} of {str(path)!r} is no record of training. {_RESTORE}")
+        found, seal = record.pop(files.SEAL, None), files.seal(record, after=seal)
+        if found != seal:
             raise StorageError(
-                f"line {number} of {str(folder / NAME)!r} is not JSON ({error}). Remove it, or restore the file."
-            ) from error
+                f"line {number} of {str(path)!r} was changed since it was written, or lines before it are lost: its "
+                f"seal is wrong. {_RESTORE}"
+            )
+        told.append((record, seal))
+    if mark.lines > len(told):
+        raise StorageError(
+            f"{str(path)!r} has lost lines at its end: it has {len(told)}, and had {mark.lines} at the last "
+            f"checkpoint. {_RESTORE}"
+        )
+    if mark.lines and told[mark.lines - 1][1] != mark.seal:
+        raise StorageError(f"{str(path)!r} is the journal of another run than its checkpoints. {_RESTORE}")
     return told
+
+
+_RESTORE = "Restore a copy, or start again in another folder."
 
 
 class Journal:
@@ -42,15 +91,19 @@ class Journal:
 
     Args:
         folder: The run folder.
-        steps: Steps that the run goes on from: later records of a killed start are dropped, they will come again.
+        mark: How far it had come where the run goes on from: what a killed start told after that comes again.
+        steps: Steps that the run goes on from.
         tensorboard: Write TensorBoard's event files into ``folder/tensorboard`` too, if it is installed.
+
+    Raises:
+        StorageError: A line up to ``mark`` is lost or was changed, or the file cannot be written.
     """
 
-    def __init__(self, folder: Path, steps: int, *, tensorboard: bool) -> None:
+    def __init__(self, folder: Path, mark: Mark, steps: int, *, tensorboard: bool) -> None:
         self.path = folder / NAME
-        if self.path.exists():
-            kept = [record for record in records(folder) if record["step"] <= steps]
-            files.write_atomic(self.path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+        self._mark = mark
+        if (told := kept(folder, mark)) or self.path.exists():
+            files.write_atomic(self.path, "".join(_line(record, seal) for record, seal in told).encode())
         self._board = _board(folder / "tensorboard", steps) if tensorboard else None
         try:
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- open as long as the run
@@ -63,16 +116,31 @@ class Journal:
         Raises:
             StorageError: It cannot be written (a full disk).
         """
+        told = _finite(record)
+        seal = files.seal(told, after=self._mark.seal)
         try:
-            self._file.write(json.dumps(_finite(record)) + "\n")
+            self._file.write(_line(told, seal))
             self._file.flush()
         except OSError as error:
             raise StorageError(
                 f"cannot write {str(self.path)!r}: {error.strerror}. Make room, then go on with --resume."
             ) from error
+        self._mark = Mark(self._mark.lines + 1, seal)
         if self._board is not None:
             for name, value in _numbers(record):
                 self._board.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+
+    def mark(self) -> Mark:
+        """How far it has come, for a checkpoint; all of that is then on the disk.
+
+        Raises:
+            StorageError: The disk does not take it.
+        """
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise StorageError(f"cannot write {str(self.path)!r}: {error.strerror}. Check the disk.") from error
+        return self._mark
 
     def close(self) -> None:
         """Ends the journal."""
@@ -85,6 +153,10 @@ def _numbers(record: Mapping[str, Any]) -> list[tuple[str, float]]:
     flat = {**record, **record.get("valid", {})}
     skipped = ("kind", "step", "valid")
     return [(name, value) for name, value in flat.items() if name not in skipped and isinstance(value, int | float)]
+
+
+def _line(record: Mapping[str, Any], seal: str) -> str:
+    return json.dumps({**record, files.SEAL: seal}) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import nn
 
 from ranp import files, storage
 from ranp.errors import RanpError, StorageError, UnsupportedError
-from ranp.folder import RECIPE, RECIPE_VERSION, check_folder, shapes_of
+from ranp.folder import RECIPE, RECIPE_VERSION, check_folder, shapes_of, versions
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
+from ranp.paper.training.checkpoints import Checkpoints, Mark
 from ranp.paper.training.engine import Engine, Progress
 from ranp.paper.training.evaluation import recipe_of
-from ranp.paper.training.journal import NAME, records
+from ranp.paper.training.journal import kept, records
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
 from ranp.plan import Plan
@@ -202,6 +202,11 @@ def train(
     _together(team, lambda: check_folder(folder, force=resume and (begun or _barely_begun(folder)), remedy=remedy))
     settings = list(settings)
     if begun:
+        if (folder / "model.safetensors").exists() and not Checkpoints(folder, 0).files():
+            raise StorageError(
+                f"the run in {str(folder)!r} is finished and its checkpoints are gone: it cannot go on. Name another "
+                "folder."
+            )
         recipe = _same(folder, recipe, settings)
         plan = _same_plan(folder, plan, pruning)
     else:
@@ -213,8 +218,8 @@ def train(
         pruned = pruning.prune(full.to(team.device), Setting(task, recipe, example, team, progress))
         plan = pruned.plan
     model = full if plan is None else make_slim(full, plan, recipe, example)
-    kept = whole(full) if plan is None else plan
-    run = _fingerprint(task, recipe, kept)
+    used = whole(full) if plan is None else plan
+    run = _fingerprint(task, recipe, used)
     team.agree("plan, recipe or version", run)
     remembered = {
         **(about or {}),
@@ -224,23 +229,23 @@ def train(
 
     def begin() -> None:
         if begun:
-            _together(team, lambda: _remember(folder, recipe))
+            _together(team, lambda: _remember(folder, recipe, engine.told))
         else:
-            _together(team, lambda: _begin(folder, task, recipe, kept, pruned, remembered))
+            _together(team, lambda: _begin(folder, task, recipe, used, pruned, remembered))
 
-    engine = Engine(task, recipe, model, folder, run, team, progress)
+    begun_on = recipe_of(folder)[0].get("versions") if begun else None
+    engine = Engine(task, recipe, model, folder, run, team, progress, begun_on)
     told = engine.train(resume=resume, begin=begin)
     if team.leads:
         stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
-        storage.save(folder / "model.safetensors", engine.model, kept, recipe=stored)
+        journal = dataclasses.asdict(engine.told)
+        storage.save(folder / "model.safetensors", engine.model, used, recipe=stored, journal=journal)
     team.wait()
-    return Run(folder, engine.model, kept, records(folder) if team.leads else told)
+    return Run(folder, engine.model, used, records(folder) if team.leads else told)
 
 
 def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned | None, about: dict[str, Any]) -> None:
     """Writes down what the run is; ``recipe.json`` last, since it says that the rest is there."""
-    from ranp import __version__
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -255,14 +260,13 @@ def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned 
         "task": task.name,
         **about,
         "recipe": recipe.to_dict(),
-        "versions": {"ranp": __version__, "torch": str(torch.__version__)},
+        "versions": versions(),
     }
     files.write_json(folder / "recipe.json", value, kind=RECIPE, version=RECIPE_VERSION)
 
 
-def _remember(folder: Path, recipe: Recipe) -> None:
-    if (folder / NAME).exists():
-        records(folder)  # a torn journal is refused before anything is changed
+def _remember(folder: Path, recipe: Recipe, told: Mark) -> None:
+    kept(folder, told)  # a journal that was changed is refused before anything else is
     stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
     if stored["recipe"] != json.loads(json.dumps(recipe.to_dict())):
         files.write_json(
@@ -304,7 +308,7 @@ def _same_plan(folder: Path, plan: Plan | None, pruning: Prunes | None) -> Plan:
 
 def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
     told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
-    text = json.dumps([task.name, options_of(task, recipe), told, storage.plan_text(plan)], sort_keys=True)
+    text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

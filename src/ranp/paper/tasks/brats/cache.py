@@ -112,7 +112,7 @@ def _write(entry: Path, volume: Volume) -> None:
 
 
 def _sum(volume: Volume) -> str:
-    start = zlib.crc32(repr((volume.image.shape, volume.labels.shape)).encode())
+    start = zlib.crc32(repr([(part.shape, str(part.dtype)) for part in (volume.image, volume.labels)]).encode())
     return f"{zlib.crc32(volume.labels.tobytes(), zlib.crc32(volume.image.tobytes(), start)):08x}"
 
 

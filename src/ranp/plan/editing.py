@@ -1,0 +1,117 @@
+"""Changing a plan so that it stays one: whatever stands or falls with an edited channel moves with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ranp.errors import PlanMismatchError, unknown_name
+from ranp.plan.classes import Flags, choice
+from ranp.plan.notation import parse_indices
+from ranp.plan.value import Cut, Plan
+
+Keep = int | str | Iterable[int]
+"""Channels to keep, as indices or as the text of ranges, or how many."""
+
+
+def edit(plan: Plan, changes: Mapping[str, Keep]) -> Plan:
+    """The plan in which several layers keep other channels, checked once all of them are changed.
+
+    Args:
+        plan: What to start from; it is not changed.
+        changes: Layer name to what it keeps, see ``Plan.edited``.
+
+    Raises:
+        PlanMismatchError: See ``Plan.edited``; also if two layers ask for different channels of one class.
+    """
+    if not plan.classes:
+        raise PlanMismatchError(
+            "the plan does not know which channels stand or fall together. Edit one that ranp.select or prune made."
+        )
+    stays = choice(plan)
+    asked: dict[int, tuple[str, bool]] = {}
+    for layer, keep in changes.items():
+        for index, (number, flag) in enumerate(_wish(plan, layer, keep, stays)):
+            channel = f"channel {index} of {layer!r}"
+            other, before = asked.setdefault(number, (channel, flag))
+            if before != flag:
+                goes, remains = (other, channel) if flag else (channel, other)
+                raise PlanMismatchError(
+                    f"{channel} and {other} stand or fall together (class {number}), but {remains} is to stay and "
+                    f"{goes} to go. Ask for the same of both."
+                )
+            stays[number] = flag
+    kept = dict(plan.kept)
+    for layer, classes in plan.classes.layers.items():
+        kept[layer] = _left(f"layer {layer!r}", stays[list(classes)])
+    cuts: dict[str, dict[int, Cut]] = {}
+    for name, by_dim in plan.classes.dims.items():
+        for dim, classes in by_dim.items():
+            left = _left(f"dimension {dim} of {name!r}", stays[list(classes)])
+            if len(left) < len(classes):
+                cuts.setdefault(name, {})[dim] = Cut(len(classes), left)
+    removed = plan.sparsity.channels - sum(map(len, kept.values()))
+    return replace(plan, kept=kept, cuts=cuts, sparsity=replace(plan.sparsity, removed=removed), altered=True)
+
+
+def _left(place: str, flags: Flags) -> tuple[int, ...]:
+    if not flags.any():
+        raise PlanMismatchError(f"the edit leaves nothing of {place}. Keep at least one of its {len(flags)} channels.")
+    return tuple(np.flatnonzero(flags).tolist())
+
+
+def _wish(plan: Plan, layer: str, keep: Keep, stays: Flags) -> Iterable[tuple[int, bool]]:
+    """Of each channel of the layer its class, and whether it is to stay."""
+    if layer not in plan.kept:
+        raise PlanMismatchError(unknown_name("layer", layer, plan.kept))
+    classes, size = plan.classes.layers.get(layer), plan.channels[layer]
+    if classes is None:
+        raise PlanMismatchError(f"layer {layer!r} must stay whole: 'ranp plan show' says why. Edit another layer.")
+    if isinstance(keep, str):
+        try:
+            indices = parse_indices(keep, size)
+        except ValueError as error:
+            raise PlanMismatchError(f"for layer {layer!r}, {error}.") from error
+    else:
+        indices = _first(plan, layer, keep, stays) if isinstance(keep, int) else tuple(sorted(set(keep)))
+    if not indices or set(map(type, indices)) != {int} or indices[0] < 0 or indices[-1] >= size:
+        raise PlanMismatchError(
+            f"layer {layer!r} cannot keep {keep!r}. Give at least one channel from 0 to {size - 1}."
+        )
+    flags = np.zeros(size, dtype=bool)
+    flags[list(indices)] = True
+    for index in np.flatnonzero(~flags & (np.asarray(classes) == 0)).tolist():
+        raise PlanMismatchError(f"channel {index} of layer {layer!r} must stay. Keep it too.")
+    return zip(classes, flags.tolist(), strict=True)
+
+
+def _first(plan: Plan, layer: str, width: int, stays: Flags) -> tuple[int, ...]:
+    """The channels that stay if so many do: what must, then the lowest kept, then the lowest removed ones."""
+    classes, size = plan.classes.layers[layer], plan.channels[layer]
+    if isinstance(width, bool) or not 1 <= width <= size:
+        raise PlanMismatchError(f"layer {layer!r} cannot keep {width!r} channels. Give a number from 1 to {size}.")
+    order = sorted(dict.fromkeys(classes), key=lambda number: (number != 0, not stays[number]))
+    home = {
+        number: (at, part)
+        for at, entry in enumerate(plan.classes.equal)
+        for part, n in enumerate(entry)
+        for number in n
+    }
+    place: dict[int, int] = {}
+    met: dict[tuple[int, int] | None, int] = {}
+    for number in order:  # place in its own set, so that all sets of an entry are drawn from alike
+        part = home.get(number)
+        place[number] = met[part] = met.get(part, -1) + 1
+    room, chosen = width, set()
+    for number in sorted(order, key=lambda number: (number != 0, place[number])):
+        if room >= classes.count(number):
+            room -= classes.count(number)
+            chosen.add(number)
+    if room:
+        raise PlanMismatchError(
+            f"layer {layer!r} cannot keep {width} channels: some stand or fall together, and {width - room} is what "
+            "they come to. Ask for that many, or name the channels."
+        )
+    return tuple(index for index, number in enumerate(classes) if number in chosen)
