@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from brats_on_disk import scanned, write_nifti
+from ranp import files
 from ranp.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -121,12 +122,15 @@ def flipped(pattern: str) -> Damage:
     return change
 
 
-def edited(pattern: str, key: str, value: object) -> Damage:
-    """Changes a value in a JSON file."""
+def edited(pattern: str, key: str, value: object, *, sealed: bool = False) -> Damage:
+    """Changes a value in a JSON file, by hand or as a program of ours would."""
 
     def change(place: Path) -> None:
         path = next(place.glob(pattern))
-        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+        told = {**json.loads(path.read_text()), key: value}
+        if sealed:
+            told[files.SEAL] = files.seal({name: item for name, item in told.items() if name != files.SEAL})
+        path.write_text(json.dumps(told))
 
     return change
 
@@ -413,7 +417,7 @@ KINDS: dict[str, Kind] = {
     "resume with a torn recipe": Kind(RESUME, "recipe.json", "not readable JSON", "Restore", torn("run/recipe.json")),
     "resume with a torn plan": Kind(RESUME, "plan.json", "not readable JSON", "Restore it", torn("run/plan.json")),
     "resume with a torn journal": Kind(
-        f"{RESUME} --set epochs=3", "metrics.jsonl", "line 2", "restore the file", line("run/metrics.jsonl", 2, "{")
+        f"{RESUME} --set epochs=3", "metrics.jsonl", "line 2", "Restore a copy", line("run/metrics.jsonl", 2, "{")
     ),
     "resume with a recipe of another release": Kind(
         RESUME, "recipe.json", "version 9", "Update ranp", edited("run/recipe.json", "version", 9)
@@ -421,16 +425,23 @@ KINDS: dict[str, Kind] = {
     "resume with an edited recipe": Kind(
         RESUME,
         "recipe.json",
+        "changed since it was written",
+        "Restore a copy",
+        edited("run/recipe.json", "recipe", {"epoch": 3}),
+    ),
+    "resume with a recipe that is none": Kind(
+        RESUME,
+        "recipe.json",
         "'epoch'",
         "did you mean 'epochs'",
-        edited("run/recipe.json", "recipe", {"epoch": 3}),
+        edited("run/recipe.json", "recipe", {"epoch": 3}, sealed=True),
     ),
     "resume without its data": Kind(
         RESUME,
         "--data",
         "/moved",
         "Pass the folder of",
-        edited("run/recipe.json", "data", {"folder": "/moved", "allow_missing": False}),
+        edited("run/recipe.json", "data", {"folder": "/moved", "allow_missing": False}, sealed=True),
     ),
     "evaluation of nothing": Kind("evaluate {nothing}", "{nothing}", "is not a folder", "Pass one"),
     "evaluation of a run that was stopped": Kind(
@@ -443,8 +454,29 @@ KINDS: dict[str, Kind] = {
     "evaluation of a torn network": Kind(
         "evaluate {run}", "model.safetensors", "torn", "Restore a copy", torn("run/model.safetensors")
     ),
-    "evaluation with an unknown task": Kind(
-        "evaluate {run}", "recipe.json", "'cityscapes'", "Restore it", edited("run/recipe.json", "task", "cityscapes")
+    "evaluation with an edited recipe": Kind(
+        "evaluate {run}",
+        "recipe.json",
+        "changed since it was written",
+        "Restore a copy",
+        edited("run/recipe.json", "task", "cityscapes"),
+    ),
+    "evaluation with the recipe of another run": Kind(
+        "evaluate {run}",
+        "recipe.json",
+        "different runs",
+        "restore them",
+        edited("run/recipe.json", "task", "cityscapes", sealed=True),
+    ),
+    "resume with lost lines": Kind(
+        f"{RESUME} --set epochs=3",
+        "metrics.jsonl",
+        "lost lines at its end",
+        "Restore a copy",
+        lambda place: (place / "run" / "metrics.jsonl").write_text(""),
+    ),
+    "pruning into a run of training": Kind(
+        f"{PRUNE} --sparsity 0.1 --out {{run}} --force", "--out", "run of training", "Name another"
     ),
     "evaluation on other data": Kind("evaluate {run} --data {brats}", "{brats}", "HGG", "Pass the folder that holds"),
     "reproduction of nothing": Kind("reproduce --out {out}", "table or figure", "main", "name a table"),

@@ -10,10 +10,14 @@ import pytest
 import torch
 
 import ranp
+from ranp import files, storage
 from ranp.cli import main
+from ranp.folder import RECIPE, RECIPE_VERSION, read_run
 from ranp.integrations import export_formats
 
 sys.path.insert(0, str(Path(__file__).parent))
+import networks_to_name
+
 CODE = "networks_to_name"
 
 
@@ -85,8 +89,9 @@ def test_the_recipe_tells_the_inputs(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_network_may_have_moved(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = json.loads((run / "recipe.json").read_text())
-    (run / "recipe.json").write_text(json.dumps({**recipe, "model": "gone.away:small"}))
+    recipe, path = {**read_run(run), "model": "gone.away:small"}, run / "model.safetensors"
+    files.write_json(run / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
+    storage.save(path, storage.load(path, networks_to_name.small), storage.plan_of(path), recipe=recipe)
     out = ("--format", "torch-export", "--out", run.parent / "net.pt2")
     assert "no module 'gone'" in refused(capsys, "export", run, *out, "--trust")
     told(capsys, "export", run, *out, "--model", f"{CODE}:small", "--example", f"{CODE}:example")
@@ -133,7 +138,8 @@ def test_refusals_are_one_line_and_write_nothing(
     for text, message in (("{", "not readable JSON"), ("{}", "not a ranp-recipe file")):
         (run / "recipe.json").write_text(text)
         assert message in refused(capsys, "export", run, *out)
-    (run / "recipe.json").write_text(json.dumps({**json.loads(recipe), "model": None}))
+    nameless = {"model": None}
+    files.write_json(run / "recipe.json", nameless, kind=RECIPE, version=RECIPE_VERSION)
     assert "does not name the network" in refused(capsys, "export", run, *out)
     (run / "recipe.json").write_text(recipe)
     weights = (run / "model.safetensors").read_bytes()

@@ -76,6 +76,17 @@ def test_a_bad_plan_is_refused(plans: tuple[Path, Path], tmp_path: Path, capsys:
     assert "none.json" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("budget", [5, [5], [{}], [{"resource": "flops", "after": 1, "limit": 0, "before": 1}]])
+def test_strange_settings_are_refused(
+    plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], budget: object
+) -> None:
+    value = json.loads(plans[0].read_text())
+    value["settings"]["budget"] = budget
+    (tmp_path / "plan.json").write_text(json.dumps(value))
+    assert main(["plan", "show", str(tmp_path / "plan.json")]) == 2
+    assert "tell of budgets that ranp did not write" in capsys.readouterr().err
+
+
 def test_a_plan_is_edited(plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = ranp.Plan.load(plans[0])
     first, second = list(before.classes.layers)[:2]

@@ -90,7 +90,7 @@ def write_table(path: Path, **more: Any) -> None:
         "columns": [{"name": "method", "left": True}, {"name": "GFLOPs", "left": False}],
         "groups": [{"title": "ShapeNet, 3D-UNet", "rows": [["RANP-f", "78.24"], ["Full", "237.85"]]}],
         "notes": ["One seed."],
-        "figures": [],
+        "figures": {},
         "command": "ranp reproduce main --out runs/main",
     }
     files.write_json(path, {**value, **more}, kind="ranp-table", version=2)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ranp import files
 from ranp.page.build import write
 from ranp.paper import tasks, training
 
@@ -46,7 +47,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         top / "main.json",
         columns=[{"name": name, "left": not number} for number, name in enumerate(wide)],
         groups=[{"title": "A group", "rows": [[f"{number}.25" for number in range(12)]]}],
-        figures=["main.svg"],
+        figures={"main.svg": files.checksum(drawing.encode())},
     )
     return write([top], top / "report.html")
 

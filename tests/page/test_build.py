@@ -219,7 +219,7 @@ def test_costs_of_a_network_without_a_report_are_counted(tmp_path: Path) -> None
 def test_tables_and_drawings_of_a_reproduction_are_in_the_page(tmp_path: Path) -> None:
     drawing = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
     (tmp_path / "main-scatter.svg").write_bytes(drawing)
-    write_table(tmp_path / "main.json", figures=["main-scatter.svg"])
+    write_table(tmp_path / "main.json", figures={"main-scatter.svg": files.checksum(drawing)})
     told = read(build.build([tmp_path]))
     assert told.table("What was measured.") == [
         ["method", "GFLOPs"],

@@ -99,8 +99,8 @@ def test_a_torn_file_is_refused_by_name(name: str, content: str, told: str, tmp_
     [
         ({"columns": None}, "not a valid table"),
         ({"groups": [{"title": "x", "rows": [["only one"]]}]}, "has 1 cells, not 2"),
-        ({"figures": ["missing.svg"]}, "which is not there"),
-        ({"figures": ["../elsewhere.svg"]}, "lies beside it"),
+        ({"figures": {"missing.svg": ""}}, "which is not there"),
+        ({"figures": {"../elsewhere.svg": ""}}, "lies beside it"),
     ],
 )
 def test_a_wrong_table_is_refused(change: dict[str, object], told: str, tmp_path: Path) -> None:

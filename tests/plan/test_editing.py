@@ -164,7 +164,9 @@ def test_what_must_stay_stays() -> None:
     with pytest.raises(PlanMismatchError, match=r"leaves nothing of dimension 1 of 'c\.weight'"):
         plan.edited(layer="a", keep=[1, 2, 3, 4])
     assert plan.edited(layer="a", keep=3).kept["a"] == (0, 1, 2)
-    with pytest.raises(PlanMismatchError, match=r"cannot keep 4 channels.* 3 is what"):
+    with pytest.raises(PlanMismatchError, match=r"cannot keep 4 channels.* Ask for 3 or 5"):
         plan.edited(layer="a", keep=4)
+    with pytest.raises(PlanMismatchError, match="2 channels of layer 'a' must stay"):
+        plan.edited(layer="a", keep=1)
     with pytest.raises(PlanMismatchError, match="does not know"):
         small_plan(classes=ChannelClasses()).edited(layer="a", keep=1)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ranp.errors import StorageError
 from ranp.plan import ChannelClasses, Plan
-from small_plans import plans, small_plan
+from small_plans import CLASSES, plans, small_plan
+
+EQUAL = ({"a": CLASSES}, {"a.weight": {0: CLASSES}, "b.weight": {1: CLASSES}}, (((1, 2), (4, 5)),))
+"""Classes of the small plan, with two sets that keep one each."""
 
 
 @given(plans())
@@ -177,6 +182,33 @@ def test_a_wrong_edit_is_named(tmp_path: Path, keys: tuple[str, ...], value: Any
         Plan.load(edited(tmp_path / "plan.json", edit))
     assert "plan.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def paths(value: Any) -> list[tuple[str | int, ...]]:
+    """Where something stands in a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [(key, *rest) for key, item in inside for rest in ((), *paths(item))]
+
+
+NONSENSE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_nonsense_anywhere_is_refused_or_does_not_matter(data: st.DataObject) -> None:
+    value = json.loads(small_plan(classes=ChannelClasses(*EQUAL)).to_json())
+    *way, last = data.draw(st.sampled_from(paths(value)))
+    home = value
+    for key in way:
+        home = home[key]
+    home[last] = data.draw(NONSENSE)
+    with suppress(StorageError):
+        plan = Plan.from_json(json.dumps(value))
+        assert (plan.kept, plan.cuts) == (small_plan().kept, small_plan().cuts)
 
 
 def test_a_number_beyond_all_floats_is_refused(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
 def show(file: File, as_json: Json = False) -> None:
     """Print what a plan keeps of every layer, and how it was made."""
     from ranp.budgets.telling import REMEMBERED, budget_lines
+    from ranp.errors import StorageError
     from ranp.plan import Plan
 
     found = Plan.load(file)
@@ -32,6 +33,12 @@ def show(file: File, as_json: Json = False) -> None:
             | {"altered": found.altered}
         )
         return
+    try:
+        lines = budget_lines(found.settings)
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise StorageError(
+            f"the settings of {str(file)!r} tell of budgets that ranp did not write. Take them out, or make it again."
+        ) from error
     made = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name not in REMEMBERED)
     sparsity = found.sparsity
     title = f"{sparsity.removed} of {sparsity.channels} channels removed ({sparsity.of_channels:.2%}); {made}"
@@ -42,7 +49,7 @@ def show(file: File, as_json: Json = False) -> None:
     show_table(("layer", "channels", "kept", "share"), rows, title=title)
     if found.altered:
         say("edited since it was made: the method and the budgets are those of the plan it was before")
-    for line in budget_lines(found.settings):
+    for line in lines:
         say(line)
     for note in found.notes:
         say(f"note: {note}")
@@ -79,7 +86,8 @@ def edit(
 
     if len(layer) != len(keep) or len(set(layer)) != len(layer):
         raise PlanMismatchError(
-            f"there are {len(set(layer))} layers and {len(keep)} lists of channels. Give each --layer once, and its --keep."
+            f"there are {len(set(layer))} layers and {len(keep)} lists of channels. "
+            "Give each --layer once with its --keep."
         )
     before = Plan.load(file)
     after = edit_plan(before, dict(zip(layer, keep, strict=True)))

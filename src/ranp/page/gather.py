@@ -239,10 +239,15 @@ def _kind(path: Path) -> str:
     """What a JSON file says it is.
 
     Raises:
-        StorageError: It is torn, or not JSON.
+        StorageError: It is torn, or not JSON; or it is sealed, and even what it says it is may have been changed.
     """
     try:
-        value = json.loads(files.read_bytes(path).decode("utf-8"))
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        value = files.parse_json(files.read_bytes(path, limit=files.JSON_LIMIT).decode("utf-8-sig"))
+    except ValueError as error:
         raise StorageError(f"{str(path)!r} is not readable JSON ({error}). Restore it, or remove it.") from error
-    return str(value.get("format")) if isinstance(value, dict) else ""
+    if not isinstance(value, dict):
+        return ""
+    said = str(value.pop(files.SEAL, ""))
+    if said.startswith("sha256:") and said != files.seal(value):
+        raise StorageError(f"{str(path)!r} was changed since it was written. Restore a copy, or remove it.")
+    return str(value.get("format"))

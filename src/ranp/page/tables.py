@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ranp import files
 from ranp.amounts import MB
 from ranp.errors import StorageError
 from ranp.page.wording import method_name, sentence, share
@@ -72,7 +73,7 @@ def table_from(path: Path, value: Mapping[str, Any]) -> Table:
             left=tuple(bool(column.get("left")) for column in value["columns"]),
             groups=groups,
             notes=tuple(map(str, value.get("notes") or ())),
-            figures=tuple(_beside(path, str(name)) for name in value.get("figures") or ()),
+            figures=tuple(_beside(path, name, said) for name, said in (value.get("figures") or {}).items()),
             command=str(value.get("command") or ""),
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -88,13 +89,15 @@ def table_from(path: Path, value: Mapping[str, Any]) -> Table:
     return table
 
 
-def _beside(path: Path, name: str) -> Path:
-    """A drawing beside its table; a name that leads elsewhere is refused."""
+def _beside(path: Path, name: str, said: str) -> Path:
+    """A drawing beside its table; a name that leads elsewhere is refused, and a drawing that is not as it was."""
     found = path.parent / name
     if Path(name).name != name or found.suffix not in (".svg", ".png"):
         raise StorageError(f"{str(path)!r} names the drawing {name!r}. Name an SVG or PNG file that lies beside it.")
     if not found.is_file():
         raise StorageError(f"{str(path)!r} names the drawing {name!r}, which is not there. Make the table again.")
+    if files.checksum(files.read_bytes(found)) != said:
+        raise StorageError(f"{str(found)!r} was changed since it was written. Restore a copy, or make the table again.")
     return found
 
 

@@ -8,9 +8,12 @@ one cut alone is refused, and ``Plan.edited`` moves everything that has to follo
 
 from ranp.plan.classes import ChannelClasses
 from ranp.plan.notation import format_classes, format_indices, parse_classes, parse_indices
+from ranp.plan.storing import FORMAT, VERSION
 from ranp.plan.value import Change, Cut, Plan, Sparsity
 
 __all__ = [
+    "FORMAT",
+    "VERSION",
     "Change",
     "ChannelClasses",
     "Cut",

@@ -89,7 +89,7 @@ def check(plan: Plan) -> None:
         if any(not 0 <= number < len(stays) for numbers in entry for number in numbers):
             raise PlanMismatchError("classes that must keep equal counts are of no layer. Make the plan again.")
         counts = [int(np.count_nonzero(stays[list(numbers)])) for numbers in entry]
-        if len(set(counts)) > 1:
+        if len(set(counts)) > 1 and counts != list(map(len, entry)):  # what is whole is right as it is
             other = next(index for index, count in enumerate(counts) if count != counts[0])
             members = {number for numbers in entry for number in numbers} - {0}
             layers = [layer for layer, numbers in plan.classes.layers.items() if members & set(numbers)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -92,26 +93,32 @@ def _first(plan: Plan, layer: str, width: int, stays: Flags) -> tuple[int, ...]:
     classes, size = plan.classes.layers[layer], plan.channels[layer]
     if isinstance(width, bool) or not 1 <= width <= size:
         raise PlanMismatchError(f"layer {layer!r} cannot keep {width!r} channels. Give a number from 1 to {size}.")
-    order = sorted(dict.fromkeys(classes), key=lambda number: (number != 0, not stays[number]))
-    home = {
+    counts = Counter(classes)
+    order = sorted(counts, key=lambda number: not stays[number])  # a sort leaves equals in the layer's order
+    part_of = {
         number: (at, part)
         for at, entry in enumerate(plan.classes.equal)
-        for part, n in enumerate(entry)
-        for number in n
+        for part, numbers in enumerate(entry)
+        for number in numbers
     }
     place: dict[int, int] = {}
-    met: dict[tuple[int, int] | None, int] = {}
-    for number in order:  # place in its own set, so that all sets of an entry are drawn from alike
-        part = home.get(number)
-        place[number] = met[part] = met.get(part, -1) + 1
+    met: Counter[tuple[int, int] | None] = Counter()
+    for number in order:  # its place in its own part, so that all parts that must stay equal are drawn from alike
+        part = part_of.get(number)
+        place[number] = met[part]
+        met[part] += 1
     room, chosen = width, set()
     for number in sorted(order, key=lambda number: (number != 0, place[number])):
-        if room >= classes.count(number):
-            room -= classes.count(number)
+        if room >= counts[number]:
+            room -= counts[number]
             chosen.add(number)
+        elif number == 0:
+            raise PlanMismatchError(f"{counts[0]} channels of layer {layer!r} must stay. Keep at least as many.")
     if room:
+        more = width - room + min(count for number, count in counts.items() if number not in chosen)
+        told = f"{width - room} or {more}" if room < width else str(more)
         raise PlanMismatchError(
-            f"layer {layer!r} cannot keep {width} channels: some stand or fall together, and {width - room} is what "
-            "they come to. Ask for that many, or name the channels."
+            f"layer {layer!r} cannot keep {width} channels, since some stand or fall together. Ask for {told}, or name "
+            "the channels."
         )
     return tuple(index for index, number in enumerate(classes) if number in chosen)

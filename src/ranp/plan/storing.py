@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from reprlib import repr as brief
 from typing import Any, NamedTuple
 
 from ranp import files
@@ -164,7 +165,7 @@ class _Reader:
         told, total = _object(self.value["sparsity"], "'sparsity'"), sum(channels.values())
         requested = told["requested"]
         if type(requested) not in (int, float):
-            raise ValueError(f"'requested' is {requested!r}, not a number")
+            raise ValueError(f"'requested' is {brief(requested)}, not a number")
         removed = total - sum(map(len, kept.values()))
         return Sparsity(requested, removed, total, told["prunable"], told["measure"])
 
@@ -179,7 +180,7 @@ class _Reader:
 
     def size(self, value: Any, what: str) -> int:
         if type(value) is not int or not 1 <= value <= LARGEST:
-            raise ValueError(f"{what} has size {value!r}, not a whole number from 1 to {LARGEST}")
+            raise ValueError(f"{what} has size {brief(value)}, not a whole number from 1 to {LARGEST}")
         self.spend(value)
         return value
 
@@ -198,7 +199,7 @@ class _Reader:
 
     def once(self, key: tuple[Any, int], parse: Callable[[], tuple[int, ...]], what: str) -> tuple[int, ...]:
         if not isinstance(key[0], str):
-            raise ValueError(f"in {what}, {key[0]!r} is not a text such as '0-15, 17'")
+            raise ValueError(f"in {what}, {brief(key[0])} is not a text such as '0-15, 17'")
         if key not in self.read:
             try:
                 self.read[key] = parse()

@@ -6,12 +6,15 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import ranp
 from ranp import Plan, storage
 from ranp.errors import InfeasibleError, PlanMismatchError, StorageError, UnsupportedError
+from ranp.folder import versions, write_run
 from ranp.paper import training
 from ranp.paper.models import build
 from ranp.paper.recipe import Recipe
@@ -151,9 +154,73 @@ def test_wrong_plans_and_sparsities_are_refused_before_anything_is_written(tmp_p
 def test_only_trained_folders_are_evaluated(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is not a folder"):
         training.evaluate(tmp_path / "nothing", VOLUMES)
-    run = training.train(VOLUMES, tmp_path / "run", settings=["epochs=1"])
-    told = json.loads((run.folder / "recipe.json").read_text())
-    del told["task"]
-    (run.folder / "recipe.json").write_text(json.dumps(told))
+    made = ranp.prune(
+        make_full(VOLUMES, VOLUMES.recipe), [], None, example=torch.zeros(1, 1, 8, 8, 8), method="random", sparsity=0.2
+    )
+    write_run(tmp_path / "pruned", made, {"model": "unet3d-shapenet"})
     with pytest.raises(StorageError, match="was not trained"):
+        training.evaluate(tmp_path / "pruned", VOLUMES)
+
+
+def test_a_changed_recipe_is_not_evaluated(tmp_path: Path) -> None:
+    run = training.train(VOLUMES, tmp_path / "run", settings=["epochs=1"])
+    path = run.folder / "recipe.json"
+    text = path.read_text()
+    assert '"seed": 0' in text
+    path.write_text(text.replace('"seed": 0', '"seed": 3'))
+    with pytest.raises(StorageError, match="changed since it was written"):
         training.evaluate(run.folder, VOLUMES)
+    path.write_text(text)
+    assert training.evaluate(run.folder, VOLUMES) == run.figures
+
+
+def test_lost_lines_of_a_journal_are_found_by_readers_and_by_a_run_that_goes_on(tmp_path: Path) -> None:
+    run = training.train(VOLUMES, tmp_path / "run", settings=["epochs=2"])
+    path = run.folder / "metrics.jsonl"
+    text = path.read_text()
+    path.write_text(text[: text.rindex("{")])
+    with pytest.raises(StorageError, match="lost lines at its end"):
+        training.records(run.folder)
+    with pytest.raises(StorageError, match="lost lines at its end"):
+        training.train(VOLUMES, run.folder, settings=["epochs=3"], resume=True)
+    for checkpoint in run.folder.glob("checkpoint-*"):
+        checkpoint.unlink()
+    with pytest.raises(StorageError, match="lost lines at its end"):  # the network remembers too
+        training.records(run.folder)
+    with pytest.raises(StorageError, match="checkpoints are gone"):
+        training.train(VOLUMES, run.folder, settings=["epochs=3"], resume=True)
+    path.write_text(text)
+    assert training.records(run.folder) == run.records
+
+
+def test_going_on_from_an_older_checkpoint_tells_the_rest_again(tmp_path: Path) -> None:
+    run = training.train(NOISY, tmp_path / "run")
+    newest = max(run.folder.glob("checkpoint-*"))
+    data = newest.read_bytes()
+    newest.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    again = training.train(NOISY, run.folder, resume=True)
+    assert untimed(again.records) == untimed(run.records)
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor)
+    assert training.records(run.folder) == again.records
+
+
+def untimed(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
+
+
+def test_another_version_of_torch_is_told_in_the_log_and_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = training.train(VOLUMES, tmp_path / "run", settings=["epochs=1"])
+    assert "goes on with" not in caplog.text
+    old, new = versions(), {**versions(), "torch": "99.0"}
+    monkeypatch.setattr("ranp.paper.training.engine.versions", lambda: new)
+    again = training.train(VOLUMES, run.folder, settings=["epochs=2"], resume=True)
+    assert "torch 99.0" in caplog.text
+    assert [record for record in again.records if record["kind"] == "versions"] == [
+        {"kind": "versions", "step": run.records[-1]["step"], "before": old, "now": new}
+    ]
+    caplog.clear()
+    training.train(VOLUMES, run.folder, settings=["epochs=3"], resume=True)
+    assert "goes on with" not in caplog.text, "it was told already"

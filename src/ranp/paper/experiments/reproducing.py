@@ -76,15 +76,16 @@ def reproduce_one(
     results = Results(place, {cell: result for cell, result in found.items() if result is not None})
     shown = experiment.present(results, wanted)
     names = tuple(f"{name}.svg" for name in shown.figures)
-    written: list[Path] = []
-    for number, table in enumerate(shown.tables):
-        figures = table.figures or (names if not number else ())
-        written += replace(table, figures=figures, command=command).write(out)
+    drawn: list[Path] = []
     if shown.figures:
         from ranp.drawing import save
 
         for name, figure in shown.figures.items():
             for suffix in (".svg", ".pdf"):
                 save(figure, out / f"{name}{suffix}")
-                written.append(out / f"{name}{suffix}")
-    return written
+                drawn.append(out / f"{name}{suffix}")
+    written: list[Path] = []
+    for number, table in enumerate(shown.tables):
+        figures = table.figures or (names if not number else ())
+        written += replace(table, figures=figures, command=command).write(out)
+    return written + drawn

@@ -147,7 +147,7 @@ class Table:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The table as plain values, ready for JSON."""
+        """The table as plain values, ready for JSON, without its drawings."""
         return {
             "name": self.name,
             "title": self.title,
@@ -155,21 +155,22 @@ class Table:
             "columns": [asdict(column) for column in self.columns],
             "groups": [{"title": group.title, "rows": [list(row) for row in group.rows]} for group in self.groups],
             "notes": list(self.notes),
-            "figures": list(self.figures),
             "command": self.command,
         }
 
     def write(self, folder: Path) -> list[Path]:
-        """Writes it in every form.
+        """Writes it in every form; its drawings must be there already.
 
         Raises:
-            StorageError: The folder cannot be written to.
+            StorageError: The folder cannot be written to, or a drawing cannot be read.
         """
         forms = {".md": self.to_markdown(), ".csv": self.to_csv(), ".tex": self.to_latex()}
         paths = [folder / f"{self.name}{suffix}" for suffix in forms]
         for path, text in zip(paths, forms.values(), strict=True):
             files.write_atomic(path, text.encode())
-        files.write_json(folder / f"{self.name}.json", self.to_dict(), kind=KIND, version=VERSION)
+        figures = {name: files.checksum(files.read_bytes(folder / name)) for name in self.figures}
+        value = {**self.to_dict(), "figures": figures}
+        files.write_json(folder / f"{self.name}.json", value, kind=KIND, version=VERSION)
         return [*paths, folder / f"{self.name}.json"]
 
 
