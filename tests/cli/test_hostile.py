@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from ranp import files, storage
+from ranp import files, sealed, storage
 from ranp.cli import main
 from ranp.folder import RECIPE, RECIPE_VERSION
 from ranp.paper import tasks
@@ -91,6 +92,20 @@ def _canary(run: Path) -> Path:
 def setting(**changes: Any) -> Damage:
     """A recipe of training with other settings."""
     return forged(recipe={**tasks.get("shapenet").cpu.to_dict(), "options": OPTIONS, "size": 8, **changes})
+
+
+def begun(changes: Mapping[str, Any], state: Any = None) -> Damage:
+    """A run of training with other settings that was stopped; or one whose checkpoint says such things."""
+
+    def stop(run: Path) -> None:
+        setting(**changes)(run)
+        (run / "model.safetensors").unlink()
+        (run / "metrics.jsonl").unlink()
+        if state is not None:
+            entries = {"state": json.dumps(state), "random": "{}", "run": "mine"}
+            sealed.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
+
+    return stop
 
 
 def replaced(name: str, old: str, new: str) -> Damage:
@@ -264,12 +279,14 @@ CASES = [
     Case("report a run below", REPORT, in_a_subfolder(forged(**CODE["a shell"])), ("nothing was run",), page=True),
     Case("report twice", f"{REPORT} {{other}}", forged(**CODE["a shell"]), ("nothing was run",), page=True),
     *(
-        Case(f"{verb.split()[0]} {name}", verb, forged(**entries), (words,), verb is REPORT and "model" not in entries)
+        Case(
+            f"{verb.split()[0]} {name}", verb, forged(**entries), (words,), verb is REPORT and entries.get("model") != 7
+        )
         for name, (entries, words) in WRONG.items()
         for verb in (REPORT, EXPORT)
     ),
     *(
-        Case(f"{verb.split()[0]} {name}", verb, setting(**entries), (words,))
+        Case(f"{verb.split()[0]} {name}", verb, setting(**entries) if verb is EVALUATE else begun(entries), (words,))
         for name, (entries, words) in SETTINGS.items()
         for verb in (EVALUATE, RESUME)
         if verb is RESUME or name not in ("a network that is code", "widths of a terabyte")
@@ -292,6 +309,16 @@ CASES = [
     Case("evaluate a task that is code", EVALUATE, forged(task=f"{EVIL}:make"), ("task",)),
     Case("evaluate data in no folder", EVALUATE, forged(data={"folder": "\0"}), ("folder",)),
     Case("evaluate data that are a text", EVALUATE, forged(data="os:system"), ("data",)),
+    *(
+        Case(f"train from {name}", RESUME, begun({}, state), ("checkpoint",))
+        for name, state in {
+            "nothing": {},
+            "a text": "x",
+            "nowhere": {"position": {"epoch": "x"}, "numbers": {}, "groups": [], "journal": {}, "scaler": {}},
+            "a position that is none": {"position": ESCAPE, "numbers": {}, "groups": [], "journal": None},
+            "numbers that are none": {"position": {}, "numbers": {"x": 3}, "groups": 7, "journal": {"lines": 1}},
+        }.items()
+    ),
     Case("export data that are a text", EXPORT, forged(inputs=[], data="os:system"), ("data",)),
     Case("export samples of any size", EXPORT, forged(inputs=[], data={"task": "shapenet", "size": 10**9}), ("size",)),
     Case(
@@ -304,7 +331,7 @@ CASES = [
     *(
         Case(f"{verb.split()[0]} beside a link called {end}", verb, linked(end), page=True)
         for end in ("new", "old")
-        for verb in (REPORT, EXPORT)
+        for verb in (REPORT, EVALUATE)
     ),
 ]
 
@@ -375,7 +402,7 @@ def test_there_are_enough_attacks_on_every_verb() -> None:
     assert {case.command.split()[0] for case in CASES} == {"report", "export", "evaluate", "train", "plan"}
 
 
-@pytest.mark.parametrize("verb", ["report {run} --out {out}", "export {run} --format torch-export --out {out}"])
+@pytest.mark.parametrize("verb", [REPORT, f"{EXPORT} --dynamic none"])
 def test_what_the_command_line_names_runs(verb: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The other side of it: code that somebody types, or trusts, is found in the working folder and run."""
     forged(model="victims_own:make", options={}, inputs=[], example="victims_own:example")(place / "run")
@@ -391,6 +418,13 @@ def test_what_the_command_line_names_runs(verb: str, place: Path, capsys: pytest
     assert sys.path[-1] == str(place)
     sys.path.remove(str(place))
     sys.modules.pop("victims_own")
+
+
+def test_no_file_of_the_working_folder_takes_the_place_of_an_installed_module(place: Path) -> None:
+    command = [sys.executable, "-m", "ranp", "plan", "show", "run/plan.json"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not (place / "canary").exists()
 
 
 @pytest.mark.parametrize("out", ["/proc/x", "/dev/null/x", "{long}"])

@@ -27,12 +27,14 @@ def demo(
     from importlib.util import find_spec
 
     from ranp.errors import UnsupportedError
+    from ranp.files import check_writable
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
     if find_spec("plotly") is None:  # better now than in some minutes
         raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
+    check_writable(out)
     settings = Settings(sparsity=sparsity, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
         shown = run(out, settings, progress)
