@@ -72,8 +72,13 @@ def arguments(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(_find(name).make).parameters)
 
 
-def check_arguments(name: str, overrides: Mapping[str, Any]) -> None:
+def check_arguments(name: str, overrides: Mapping[str, Any], prefix: str = "") -> None:
     """Refuses arguments that a network does not take, or that would ask for more than a machine has.
+
+    Args:
+        name: One of ``names()``.
+        overrides: As ``build`` takes them.
+        prefix: Of each argument, where people write one.
 
     Raises:
         UnsupportedError: No network has that name, it has no such argument, or the value is of another kind or too
@@ -82,11 +87,13 @@ def check_arguments(name: str, overrides: Mapping[str, Any]) -> None:
     known = inspect.signature(_find(name).make).parameters
     for key, value in overrides.items():
         if key not in known:
-            raise UnsupportedError(unknown_name(f"argument of {name}", key, known))
+            raise UnsupportedError(f"{prefix}{key}: {unknown_name(f'argument of {name}', key, known)}")
         usual = known[key].default
         if not _is_like(value, usual):
             told = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}..."
-            raise UnsupportedError(f"{key}={told}: {name} takes {_allowed(usual)}, such as {usual}.")
+            raise UnsupportedError(
+                f"{prefix}{key}={told}: {name} takes {_allowed(usual)}. Set another, such as {prefix}{key}={usual}."
+            )
 
 
 def _is_like(value: Any, usual: Any) -> bool:
