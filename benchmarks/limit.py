@@ -115,11 +115,7 @@ def work(job: Job) -> Outcome:
     """The job itself; limits stay in force, so it belongs into a process of its own."""
     import torch
 
-    import ranp.pruning
-
     torch.set_num_threads(1)
-    if job.halved:  # smaller inputs do not tell prune that memory is short, as checkpointing does
-        ranp.pruning.CHECK_FLOPS = 0.0
     case = cases()[job.case]
     _warm_up()
     held, kept = _Held(job.limit), 1.0
@@ -280,8 +276,8 @@ def run(*, quick: bool) -> None:
         f"with checkpointing or on inputs of half the size, then steps of the slim network under {TRAINING:.0%}: the "
         "fraction of the full step that each held at most, and of the channels that are left.",
         f"RLIMIT_DATA; one thread; {', '.join(f'{key}={value}' for key, value in ENVIRONMENT.items())}. The numeric "
-        "check of `ranp.prune`, which holds both networks in float64, spares memory with checkpointing (a hundredth of "
-        "the FLOPs at most) and is left out for inputs of half the size.",
+        "check of `ranp.prune` runs in all of them: in float32, on weights that are not copied, with checkpointing and "
+        "where copies in float64 were refused their memory.",
     )
     print(table("Pruned under less memory than the full step needs", header, rows, notes))
 

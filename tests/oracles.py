@@ -105,7 +105,7 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
         for name, value in (*model.named_parameters(), *model.named_buffers()):
             if not value.is_floating_point() or "parametrizations" in name:
                 continue
-            if name.endswith("running_var"):
+            if name.endswith("var"):
                 uniform(value, 0.5, 2.0)
             elif name.endswith("running_mean"):
                 uniform(value, -0.5, 0.5)
@@ -253,7 +253,7 @@ def random_plan(trace: Trace, rng: np.random.Generator, sparsity: float, scope: 
     """A plan from random scores, at the sparsity or the largest feasible one if that is smaller."""
     scores = random_scores(trace, rng)
     largest = ranp.max_sparsity(scores, trace) if scope == "network" else sparsity
-    return ranp.select(scores, trace, sparsity=min(sparsity, largest), scope=scope)
+    return ranp.select(scores, trace, sparsity=min(sparsity, largest) if trace.prunable else 0.0, scope=scope)
 
 
 def assert_priced(model: nn.Module, inputs: object, trace: Trace, plan: Plan) -> None:

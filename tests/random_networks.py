@@ -80,6 +80,46 @@ class Gate(nn.Module):
         return x * torch.sigmoid(self.excite(F.relu(self.squeeze(pooled))))
 
 
+class HandWrittenNorm(nn.Module):
+    """A norm with statistics of its own, under names that nobody knows."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.randn(channels))
+        self.register_buffer("var", torch.rand(channels) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = (1, -1, *[1] * (x.dim() - 2))
+        return (x - self.mean.view(shape)) / torch.sqrt(self.var.view(shape) + 1e-5)
+
+
+class ShuffleByAttributes(nn.Module):
+    """A channel shuffle that knows its sizes from attributes."""
+
+    def __init__(self, groups: int, channels: int) -> None:
+        super().__init__()
+        self.groups, self.channels = groups, channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.unflatten(1, (self.groups, self.channels // self.groups)).transpose(1, 2).flatten(1, 2)
+
+
+def _per_channel(x: Tensor, numbers: Tensor) -> Tensor:
+    return x * numbers.to(x).view(1, -1, *[1] * (x.dim() - 2))
+
+
+COUNTED: dict[str, Callable[[Tensor], Tensor]] = {
+    "tensor": lambda x: x / torch.tensor(float(x.shape[1])).sqrt(),
+    "new tensor": lambda x: x / x.new_tensor(x.shape[1]),
+    "ones": lambda x: x / torch.ones(x.shape[1]).sum(),
+    "ones like": lambda x: x / torch.ones_like(x).sum(1, keepdim=True),
+    "seeded": lambda x: _per_channel(x, torch.rand(x.shape[1], generator=torch.Generator().manual_seed(3)) + 0.1),
+    "spaced": lambda x: _per_channel(x, torch.linspace(0.5, 1.5, x.shape[1])),
+    "written": lambda x: x + torch.zeros(x.shape[0], 1, *x.shape[2:]).expand_as(x),
+}
+"""Code that makes numbers from how many channels there are, or one for each of them."""
+
+
 def made(node: Node, fan_in: int, dims: int) -> nn.Module:
     """The module of one step; an identity where the step is a function."""
     if node.op == "conv":
@@ -100,6 +140,10 @@ def made(node: Node, fan_in: int, dims: int) -> nn.Module:
         if grow:
             return nn.Sequential(TRANSPOSED[dims](fan_in, node.channels, 2, stride=2, groups=groups), nn.Softplus())
         return TRANSPOSED[dims](fan_in, node.channels, 3, padding=1, groups=groups)
+    if node.op == "hand-written norm":
+        return HandWrittenNorm(fan_in)
+    if node.op == "shuffle by attributes":
+        return ShuffleByAttributes(node.options[0], fan_in)
     return Gate(fan_in, dims) if node.op == "gate" else nn.Identity()
 
 
@@ -136,6 +180,8 @@ class RandomNetwork(nn.Module):
             return x + sources[1]
         if node.op == "product":
             return x * sources[1].sigmoid()
+        if node.op == "counted":
+            return COUNTED[node.options[0]](x)
         if node.op == "cat":
             return torch.cat(sources, 1)
         if node.op == "part":
@@ -163,7 +209,8 @@ def divisors(number: int, least: int = 2) -> list[int]:
 
 CHOICES = (
     ["conv"] * 4 + ["add"] * 3 + ["cat"] * 2 + ["part", "half", "swap", "shuffle"] + ["depthwise", "grouped"] * 2
-    + ["transposed", "again", "again", "product", "resize", "gate"]
+    + ["transposed", "again", "again", "product", "resize", "gate", "counted", "hand-written norm"]
+    + ["shuffle by attributes"]
 )  # fmt: skip
 NORMS = ["none", "none", "batch", "batch", "instance", "group", "layer"]
 ACTIVATIONS = ["none", "relu", "relu", "in place", "gelu", "prelu", "prelu each"]
@@ -215,7 +262,7 @@ class Drawing:
             total = width + sum(self.widths[other] for other in others)
             if total <= WIDEST:
                 self.add("cat", (source, *others), total)
-        elif op in ("part", "swap", "shuffle") and source > 0 and len(divisors(width)) > 1:
+        elif op in ("part", "swap", "shuffle", "shuffle by attributes") and source > 0 and len(divisors(width)) > 1:
             pieces = self.pick(divisors(width)[:-1])
             if op == "part":
                 for index in self.draw(st.lists(st.integers(0, pieces - 1), min_size=1, max_size=2, unique=True)):
@@ -238,8 +285,10 @@ class Drawing:
             self.again()
         elif op == "resize":
             self.add("resize", (source,), width, self.pick(["linear", "nearest"]))
-        elif op == "gate" and source > 0:
-            self.add("gate", (source,), width)
+        elif op in ("gate", "hand-written norm") and source > 0:
+            self.add(op, (source,), width)
+        elif op == "counted" and source > 0:
+            self.add(op, (source,), width, self.pick(list(COUNTED)))
         else:
             self.convolution(source, self.draw(st.integers(2, 12)))
 

@@ -58,8 +58,9 @@ def kept_channels(
     keep: tuple[str, ...] = (),
     min_channels: int = 1,
     round_to: int = 1,
+    sparsity: float = 0.0,
 ) -> dict[str, tuple[int, ...]] | None:
-    """What every layer keeps, or None if something would be empty."""
+    """What every layer keeps, or None if something would be empty, or nothing may go though something shall."""
     whole = {layer.name for layer in trace.layers if any(fnmatchcase(layer.name, pattern) for pattern in keep)}
     whole |= set(scores.excluded)
     members: dict[int, list[Layer]] = defaultdict(list)
@@ -80,6 +81,8 @@ def kept_channels(
         for number, layers in members.items()
         if free(number)
     }
+    if sparsity > 0 and not score:
+        return None
     blocks: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for number in score:
         blocks[(*(layer.name for layer in members[number]), entry_of.get(number))].append(number)

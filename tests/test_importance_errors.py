@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ranp.criteria import Criterion
 from ranp.errors import DataError, PlanMismatchError, UnsupportedError
-from ranp.importance import score
+from ranp.importance import score, score_many
 from ranp.tracing.trace import Trace
 from scored import trace_of
 
@@ -75,7 +75,7 @@ def test_a_batch_is_a_pair(batch: Any, got: str):
 
 
 def test_batches_are_iterable():
-    with pytest.raises(DataError, match="int, which cannot be iterated"):
+    with pytest.raises(DataError, match="batches=5 cannot be iterated"):
         attempt(5)
 
 
@@ -126,8 +126,16 @@ def test_options():
         attempt(trace=Trace((), {}))
     with pytest.raises(UnsupportedError, match="meta device"):
         attempt(model=net().to("meta"))
-    with pytest.raises(UnsupportedError, match="unknown reduction 'median'"):
+    with pytest.raises(UnsupportedError, match="unknown reduction of criterion 'odd' 'median'"):
         Criterion("odd", lambda w, g: w, "median")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("criteria", [5, None, [5], torch.ones(2)])
+def test_criteria_are_names_or_criteria(criteria: Any):
+    with pytest.raises(
+        UnsupportedError, match=r"criteria=.* is not allowed. Pass names of criteria, or ranp.Criterion"
+    ):
+        score_many(net(), [GOOD], F.cross_entropy, criteria)
 
 
 def test_random_scores_need_no_values():

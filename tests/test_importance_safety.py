@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
 from ranp.criteria import CRITERIA
-from ranp.errors import UnsupportedError
+from ranp.errors import DataError, UnsupportedError
 from ranp.importance import score
 from ranp.scores import Scores
 from scored import expected, trace_of
@@ -103,7 +103,7 @@ def test_the_model_survives_an_error_in_the_middle():
     def fails(output: Tensor, target: Tensor) -> Tensor:
         raise RuntimeError("from the user's loss")
 
-    with pytest.raises(RuntimeError, match="from the user's loss"):
+    with pytest.raises(DataError, match="from the user's loss"):
         score(model, batches(), fails, trace=trace_of(model))
     same_state(model, before)
     assert torch.equal(torch.get_rng_state(), state)

@@ -134,15 +134,77 @@ def test_a_function_sees_children_before_parents_once_each() -> None:
     assert seen == [model[0], model[1][0], model[1], model]
 
 
-def test_values_do_not_depend_on_dtype_or_gradient_flags() -> None:
+def test_values_do_not_depend_on_dtype() -> None:
     single, half = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3).to(torch.bfloat16)
-    half.weight.requires_grad_(False)
     initialise(single)
     initialise(half)
     assert torch.equal(single.weight.to(torch.bfloat16), half.weight)
     assert single.weight.requires_grad
-    assert not half.weight.requires_grad
     assert single.weight.grad_fn is None
+
+
+class ResetsChildren(nn.Module):
+    """A module whose ``reset_parameters`` reaches into another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.inner = nn.Linear(3, 3)
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.scale)
+        self.inner.reset_parameters()
+
+
+def pretrained() -> nn.Sequential:
+    parts = nn.Conv3d(2, 6, 3), nn.BatchNorm3d(6), nn.GRU(4, 3), nn.Embedding(5, 2), nn.PReLU(6), ResetsChildren()
+    model = nn.Sequential(*parts, nn.ConvTranspose3d(6, 4, 2), nn.BatchNorm3d(4, affine=False))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.rand(tensor.shape, generator=generator) + 3)
+    return model
+
+
+@pytest.mark.parametrize("how", ["glorot", "kaiming", "orthogonal"])
+@pytest.mark.parametrize("frozen", ["all", "half", "other half"])
+def test_what_is_frozen_keeps_its_values_and_changes_no_other_draw(how: str, frozen: str) -> None:
+    before, drawn, model = pretrained(), pretrained(), pretrained()
+    initialise(drawn, how, seed=4)
+    for index, parameter in enumerate(model.parameters()):
+        parameter.requires_grad_(frozen != "all" and index % 2 == (frozen == "half"))
+    initialise(model, how, seed=4)
+    for (name, now), old, new in zip(model.named_parameters(), before.parameters(), drawn.parameters(), strict=True):
+        assert torch.equal(now, new if now.requires_grad else old), name
+
+
+def test_statistics_of_a_norm_stay_with_its_frozen_parameters() -> None:
+    def fresh(norm: nn.Module) -> bool:
+        return not norm.running_mean.any()
+
+    whole, part, bare, loose = (pretrained() for _ in range(4))
+    whole[1].requires_grad_(False)
+    part[1].weight.requires_grad_(False)
+    for model in (whole, part, loose):
+        initialise(model)
+    assert [fresh(model[1]) for model in (whole, part, loose)] == [False, True, True]
+    bare.requires_grad_(False)  # a norm without parameters belongs to what is around it
+    nested = nn.Sequential(bare, nn.Conv3d(2, 2, 1))
+    initialise(nested)
+    assert not fresh(bare[7])
+    assert fresh(loose[7])
+
+
+def test_the_log_tells_what_is_left_frozen(caplog: pytest.LogCaptureFixture) -> None:
+    model = pretrained()
+    model[0].requires_grad_(False)
+    with caplog.at_level("INFO", "ranp.initialisation"):
+        initialise(model)
+    assert "leaves frozen parameters as they are: 0.weight, 0.bias" in caplog.text
+    caplog.clear()
+    initialise(pretrained())
+    assert "frozen" not in caplog.text
 
 
 def test_meta_parameters_are_passed_over() -> None:

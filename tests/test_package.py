@@ -27,6 +27,12 @@ def test_every_public_name_is_there_and_is_what_the_type_checker_sees() -> None:
         assert getattr(ranp, name).__doc__
 
 
+def test_the_errors_are_public() -> None:
+    family = {name for name in ranp.__all__ if name.endswith("Error")}
+    assert family == {name for name in vars(ranp.errors) if name.endswith("Error")}
+    assert all(issubclass(getattr(ranp, name), ranp.RanpError) for name in family)
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'pruned'"):
         _ = ranp.pruned

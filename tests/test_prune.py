@@ -14,6 +14,7 @@ import ranp
 from ranp.errors import DataError, InfeasibleError, PlanMismatchError, UnsupportedError
 from ranp.initialisation import initialise
 from ranp.paper.models import UNet3d
+from ranp.tracing.tracer import Tracer
 
 CLASSES = 3
 METHODS = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
@@ -224,14 +225,14 @@ def test_a_size_written_into_the_code_is_found_and_its_layer_kept() -> None:
         ),
         ({"sparsity": None}, UnsupportedError, "Pass sparsity="),
         ({"sparsity": 1.0}, InfeasibleError, "not including, 1"),
-        ({"sparsity": math.nan}, InfeasibleError, "not a fraction"),
+        ({"sparsity": math.nan}, InfeasibleError, "sparsity=nan is not allowed. Pass a fraction to remove"),
         ({"sparsity": 0.99}, InfeasibleError, r"largest feasible sparsity here is 0\.\d{4}"),
         ({"method": "rnp-f"}, UnsupportedError, "did you mean 'ranp-f'"),
         ({"criterion": "mpmg"}, UnsupportedError, "unknown criterion 'mpmg'"),
         ({"tie": "min"}, UnsupportedError, "Allowed: max, union"),
         ({"keep": ["nosuch.*"]}, PlanMismatchError, "nosuch"),
         ({"mode": "test"}, UnsupportedError, "unknown mode 'test'"),
-        ({"init": "xavier"}, UnsupportedError, "unknown init 'xavier'"),
+        ({"init": "xavier"}, UnsupportedError, "unknown initialisation 'xavier'"),
         ({"batches": iter(())}, DataError, "empty"),
         ({"batches": [torch.zeros(1)]}, DataError, "not a pair"),
     ],
@@ -246,3 +247,32 @@ def test_the_figure_in_an_infeasible_error_is_feasible() -> None:
         prune(sparsity=0.99)
     best = float(str(caught.value).split("here is ")[1].split(". Lower")[0])
     assert prune(sparsity=best).verification.ok
+
+
+def test_layers_that_fail_the_check_are_kept_and_said_to_be(monkeypatch, caplog) -> None:
+    """Where nothing is learnt from a failure, the layers it shows in are kept whole."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv3d(1, 8, 1), nn.ReLU(), nn.Conv3d(8, 8, 1), nn.ReLU(), nn.Conv3d(8, 8, 1), nn.ReLU(), nn.Conv3d(8, 2, 1)
+    )
+    batches = [(torch.randn(2, 1, 4, 4, 4), None)]
+    right = ranp.pruning.check
+
+    def distrustful(tracer: Tracer, plan: ranp.Plan, slim: nn.Module, **options: object) -> ranp.Verification:
+        if plan.widths["2"] == 8:
+            return right(tracer, plan, slim, **options)
+        records = tracer.runs[False].ledger.records
+        tracer.failure = (False, next(i for i, record in enumerate(records) if record.where == "4"), "strange")
+        return ranp.Verification(False, 1.0, True, False, "strange numbers")
+
+    monkeypatch.setattr(ranp.pruning, "check", distrustful)
+    monkeypatch.setattr(Tracer, "relearned", lambda tracer: tracer.assembled(tracer.settle()))
+    found = ranp.prune(model, batches, lambda output, _: output.square().mean(), sparsity=0.5, method="layerwise")
+    assert found.plan.widths == {"0": 4, "2": 8, "4": 4, "6": 2}
+    assert "trying again with 2 kept whole: strange numbers" in caplog.text
+    assert "a check failed with fewer of its channels" in str(found.report)
+    assert found.verification.ok
+
+    monkeypatch.setattr(Tracer, "keeping", lambda tracer, names, reason: tracer.assembled(tracer.settle()))
+    with pytest.raises(ranp.UnsupportedError, match=r"strange numbers. Keep these layers .*\(2\) whole, with keep="):
+        ranp.prune(model, batches, lambda output, _: output.square().mean(), sparsity=0.5, method="layerwise")

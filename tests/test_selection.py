@@ -61,7 +61,7 @@ def test_select_equals_brute_force(
         ladder = oracle.network_ladder(scores, trace)
         rung = oracle.network_rung(ladder, sparsity)
     options: dict[str, Any] = {"tie": tie, "keep": keep, "min_channels": min_channels, "round_to": round_to}
-    expected = oracle.kept_channels(scores, trace, ladder, rung, **options)
+    expected = oracle.kept_channels(scores, trace, ladder, rung, sparsity=sparsity, **options)
     plan = attempt(scores, trace, sparsity=sparsity, scope="layer" if layerwise else "network", **options)
     assert (plan and plan.kept) == expected
 
@@ -80,7 +80,8 @@ def test_closed_form_equals_bisection(problem: tuple[Trace, Scores], tie: str, s
     count = trace.channels - sum(trace.layer(name).channels for name in scores.excluded)
     assert best <= low + 1e-5
     assert low - best <= 1 / max(count, 1) + 1e-5
-    if scope != "layer" and best + 1 / count < 1:
+    stuck = Selection.of(scores, trace, tie=tie, scope=scope).coupling.stuck
+    if scope != "layer" and best + 1 / count < 1 and not stuck:
         message = re.compile(r"The largest feasible sparsity here is (\d\.\d{4})\.")
         with pytest.raises(InfeasibleError, match=message) as refused:
             select(scores, trace, sparsity=best + 1 / count, tie=tie, scope=scope)
@@ -331,15 +332,31 @@ def test_layers_coupled_with_a_kept_one_are_kept_and_say_so() -> None:
     assert "outer0: coupled with a layer that is kept whole" in plan.notes
 
 
-def test_everything_pinned_allows_any_sparsity_and_changes_nothing() -> None:
+def test_where_nothing_may_go_a_sparsity_is_refused_with_the_reason() -> None:
     wiring = traces.Wiring()
     wiring.output("final", np.zeros(3, dtype=np.int64), 4)
     trace = wiring.trace()
     scores = random_scores(trace, 0)
-    plan = select(scores, trace, sparsity=max_sparsity(scores, trace))
+    assert max_sparsity(scores, trace) == 0
+    plan = select(scores, trace, sparsity=0)
     assert plan.cuts == {}
     assert plan.sparsity.achieved == 0
-    assert select(scores, trace, sparsity=0.5, exact=True).widths == {"final": 4}
+    for exact in (False, True):
+        with pytest.raises(
+            InfeasibleError,
+            match=r"sparsity=0\.5 cannot be met: no channel .* \(4 channels: makes the model's output\)",
+        ):
+            select(scores, trace, sparsity=0.5, exact=exact)
+
+
+@pytest.mark.parametrize("scope", ["network", "layer", "random"])
+def test_a_network_kept_whole_by_request_is_no_answer_to_a_sparsity(scope: str) -> None:
+    trace = random_trace(3)
+    scores = random_scores(trace, 3)
+    assert max_sparsity(scores, trace, keep="*", scope=scope) == 0
+    assert select(scores, trace, sparsity=0, keep="*", scope=scope).sparsity.removed == 0
+    with pytest.raises(InfeasibleError, match=r"no channel .* kept by request \(\*\)\).*keep="):
+        select(scores, trace, sparsity=0.4, keep=["*"], scope=scope)
 
 
 def test_large_class_numbers_mean_the_same_as_small_ones() -> None:

@@ -39,6 +39,18 @@ def test_kept_weights_are_the_full_networks() -> None:
     assert torch.equal(slim[4].weight, linear)
 
 
+@pytest.mark.parametrize("init", ["glorot", "orthogonal", "kaiming"])
+def test_a_frozen_layer_keeps_its_kept_weights_and_stays_frozen(init: str) -> None:
+    model = classifier()
+    model[0].requires_grad_(False)
+    plan = planned(model, torch.randn(2, 1, 4, 4, 4))
+    copied, drawn = ranp.slim(model, plan), ranp.slim(model, plan, init=init)
+    assert torch.equal(drawn[0].weight, copied[0].weight)
+    assert torch.equal(drawn[0].bias, copied[0].bias)
+    assert not any(parameter.requires_grad for parameter in drawn[0].parameters())
+    assert not torch.equal(drawn[2].weight, copied[2].weight)
+
+
 def test_attributes_mirror_the_tensors() -> None:
     model = nn.Sequential(
         nn.Conv3d(1, 8, 1), nn.BatchNorm3d(8), nn.Conv3d(8, 16, 1, groups=8), nn.GroupNorm(4, 16), nn.PReLU(16),

@@ -292,7 +292,9 @@ def test_a_network_of_which_nothing_can_go():
     model, example = nn.Sequential(nn.Linear(4, 3)), torch.randn(2, 4)
     _, raw = scored(model, example)
     found = study(model, example, raw, points=3)
-    assert {step.widths for sweep in found.sweeps for step in sweep.steps} == {(3,)}
+    steps = [step for sweep in found.sweeps for step in sweep.steps]
+    assert {step.widths for step in steps if step.feasible} == {(3,)}
+    assert all(step.feasible == (step.sparsity == 0) for step in steps)
     assert found.groups == ()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -101,22 +100,23 @@ def test_a_large_network_is_compared_at_a_smaller_size(case) -> None:
     assert "smaller size [(1, 1, 6, 6, 6)]" in found.where
 
 
-def test_what_cannot_be_made_smaller_is_left_out_and_said_so() -> None:
-    model = nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 512, 2))
-    tracer = Tracer(model, torch.randn(1, 1, 8, 8, 8))
-    found = tracer.trace()
-    plan = ranp.select(random_scores(found, np.random.default_rng(0)), found, sparsity=0.5)
-    result = check(tracer, plan, budget=1.0)
-    assert result.ok
-    assert result.certificate
-    assert result.numeric is None
-    assert math.isnan(result.max_error)
-    assert "left out" in result.where
-
-
 def test_the_global_random_state_and_the_model_are_left_alone(case) -> None:
     model, plan = case
     state, before = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
     ranp.verify(model, plan, X)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_slim_with_an_example_refuses_a_plan_whose_cuts_disagree(case) -> None:
+    """Without classes nothing in the plan itself tells; the network does."""
+    model, plan = case
+    assert isinstance(ranp.slim(model, plan, example=X), nn.Sequential)
+    for name, dims in plan.cuts.items():
+        for dim, cut in dims.items():
+            other = next(i for i in range(cut.size) if i not in cut.keep)
+            wrong = Cut(cut.size, tuple(sorted([*cut.keep[1:], other])))
+            cuts = {**plan.cuts, name: {**dims, dim: wrong}}
+            edited = replace(plan, cuts=cuts, classes=ChannelClasses())
+            with pytest.raises(ranp.PlanMismatchError, match=r"does not fit the network: .*plan\.edited"):
+                ranp.slim(model, edited, example=X)

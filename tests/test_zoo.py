@@ -1,7 +1,7 @@
 """Real 3D networks through the public entry: right, trainable, as sparse as asked, cheaper the more is removed.
 
-What is known of single networks stands in tables, so that a silent change for the worse fails: which ones are checked
-by certificate alone, which miss the requested share, and which keep more than their outputs, and why.
+What is known of single networks stands in tables, so that a silent change for the worse fails: which ones miss the
+requested share, and which keep more than their outputs, and why.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ POINT = 0.01
 RATIOS = (0.5, 0.8)
 SWEEP = (0.3, 0.5, 0.7, 0.8, 0.9)
 
-CERTIFICATE: set[str] = set()
-"""Networks whose slim version cannot be compared in numbers because no masked twin exists: none so far."""
+FLOAT32 = 1e-4
+"""Allowed where code of a network does not run in float64."""
 
 COARSE: dict[float, dict[str, str]] = {
     0.5: {
@@ -209,12 +209,10 @@ def test_a_network_is_pruned_right(entry: Entry, ratio: float) -> None:
     oracles.forward_backward(pruned.model, entry.example())
 
     found = pruned.verification
-    if found.numeric is None:  # too dear for `prune` at this size
-        found = ranp.verify(model, pruned.plan, entry.example(), slim=pruned.model)
     assert found.ok
     assert found.certificate
-    assert bool(found.numeric) is (entry.name not in CERTIFICATE)
-    assert not found.numeric or found.max_error < ERROR
+    assert found.numeric
+    assert found.max_error < (FLOAT32 if "float32" in found.where else ERROR)
     assert judged(entry, pruned.plan) < ORACLE
 
     sparsity = pruned.plan.sparsity
@@ -290,5 +288,5 @@ def test_layers_that_no_gradient_reaches_do_not_stop_it(name: str) -> None:
 
 
 def test_the_tables_name_networks_of_the_zoo() -> None:
-    for table in (CERTIFICATE, *COARSE.values(), OTHER_JUDGE, RANDOM_OR_PAIRED, PINNED, UNREACHED, HEAVY, SWEPT):
+    for table in (*COARSE.values(), OTHER_JUDGE, RANDOM_OR_PAIRED, PINNED, UNREACHED, HEAVY, SWEPT):
         assert set(table) <= set(ZOO)

@@ -19,6 +19,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ranp.checkpointing import checkpointed
     from ranp.criteria import Criterion
+    from ranp.errors import (
+        DataError,
+        InfeasibleError,
+        PlanMismatchError,
+        RanpError,
+        StorageError,
+        UnsupportedError,
+    )
     from ranp.footprint import training_memory
     from ranp.importance import score
     from ranp.methods import Method
@@ -30,11 +38,10 @@ if TYPE_CHECKING:
     from ranp.resources import Costs, measure, profile
     from ranp.scores import Scores
     from ranp.selection import max_sparsity, select
-    from ranp.slimming import slim
     from ranp.speed import latency, step_time
     from ranp.storage import load, save
     from ranp.tracing import Trace, trace
-    from ranp.verification import Verification, verify
+    from ranp.verification import Verification, slim, verify
     from ranp.weighting import balance, reweight
 
 __version__ = "0.1.0"
@@ -42,14 +49,20 @@ __version__ = "0.1.0"
 __all__ = [
     "Costs",
     "Criterion",
+    "DataError",
+    "InfeasibleError",
     "Method",
     "Plan",
+    "PlanMismatchError",
     "Profile",
     "Pruned",
+    "RanpError",
     "Report",
     "Scores",
+    "StorageError",
     "Trace",
     "TrainingStep",
+    "UnsupportedError",
     "Verification",
     "balance",
     "checkpointed",
@@ -73,6 +86,7 @@ __all__ = [
 _HOMES = {
     "checkpointing": "checkpointed",
     "criteria": "Criterion",
+    "errors": "DataError InfeasibleError PlanMismatchError RanpError StorageError UnsupportedError",
     "footprint": "training_memory",
     "importance": "score",
     "methods": "Method",
@@ -84,11 +98,10 @@ _HOMES = {
     "resources": "Costs measure profile",
     "scores": "Scores",
     "selection": "max_sparsity select",
-    "slimming": "slim",
     "speed": "latency step_time",
     "storage": "load save",
     "tracing": "Trace trace",
-    "verification": "Verification verify",
+    "verification": "Verification slim verify",
     "weighting": "balance reweight",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -96,7 +109,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that the command line answers before torch is loaded."""
-    if name == "errors" or name in _HOMES:
+    if name in _HOMES:
         return import_module(f"ranp.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ranp' has no attribute {name!r}")

@@ -11,17 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from ranp import arguments
 from ranp.errors import PlanMismatchError, unknown_name
 from ranp.plan import ChannelClasses
+from ranp.scores import Scores
 from ranp.tracing.trace import PINNED, Trace
-
-if TYPE_CHECKING:
-    from ranp.scores import Scores
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -128,6 +126,11 @@ class Coupling:
         loose: Flags = (self.classes != PINNED) & np.asarray(names, dtype=bool)[self.layout.layer]
         return loose
 
+    @property
+    def stuck(self) -> bool:
+        """True if no channel may be removed."""
+        return not bool((self.block >= 0).any())
+
     def split(self, values: npt.NDArray[np.generic]) -> list[npt.NDArray[np.generic]]:
         """One array per layer from one value per position."""
         starts = self.layout.starts.tolist()
@@ -187,7 +190,8 @@ def couple(scores: Scores, trace: Trace, keep: Iterable[str] = ()) -> Coupling:
     Raises:
         PlanMismatchError: Scores and trace are not of the same network, or a pattern in ``keep`` matches no layer.
     """
-    layout = Layout.of(trace)
+    arguments.kind("scores", scores, Scores, "what ranp.score returns")
+    layout = Layout.of(arguments.kind("trace", trace, Trace, "what ranp.trace returns"))
     score = _flat_scores(scores, trace)
     whole = _whole(scores, trace, keep)
     votes, stays, excluded = (
@@ -283,7 +287,7 @@ def _flat_scores(scores: Scores, trace: Trace) -> Floats:
 def _whole(scores: Scores, trace: Trace, keep: Iterable[str]) -> dict[str, str]:
     names = [layer.name for layer in trace.layers]
     whole = {name: reason for name, reason in scores.excluded.items() if name in names}
-    for pattern in (keep,) if isinstance(keep, str) else keep:
+    for pattern in arguments.patterns(keep):
         matched = [name for name in names if fnmatchcase(name, pattern)]
         if not matched:
             raise PlanMismatchError(f"keep matches no layer: {unknown_name('pattern', pattern, names)}")

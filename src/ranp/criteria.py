@@ -8,7 +8,8 @@ from typing import Literal
 
 import torch
 
-from ranp.errors import PlanMismatchError, UnsupportedError, unknown_name
+from ranp import arguments
+from ranp.errors import PlanMismatchError
 from ranp.registry import Registry
 from ranp.tracing.trace import Layer
 
@@ -52,13 +53,16 @@ class Criterion:
     keeps_weights: bool = False
 
     def __post_init__(self) -> None:
+        arguments.kind("name", self.name, str, "what reports shall call the criterion")
+        arguments.function("values", self.values, "a function (weight, gradient) -> values")
+        for name in ("linear", "keeps_weights"):
+            arguments.flag(name, getattr(self, name))
         for what, got, allowed in (
             ("reduction", self.reduction, ("sum", "mean", "max")),
             ("needs", self.needs, ("gradients", "weights", "seed")),
             ("on", self.on, ("weights", "channels")),
         ):
-            if got not in allowed:
-                raise UnsupportedError(f"criterion {self.name!r}: {unknown_name(what, got, allowed)}")
+            arguments.choice(f"{what} of criterion {self.name!r}", got, allowed)
 
     @property
     def at_once(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 
@@ -30,6 +31,15 @@ class StorageError(RanpError):
     """A file is missing, torn, tampered with, or not what it claims to be."""
 
 
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 60
+
+
+def brief(value: object) -> str:
+    """A value for a message: on one line, and short."""
+    return " ".join(_BRIEF.repr(value).split())
+
+
 def unknown_name(what: str, got: object, allowed: Iterable[str]) -> str:
     """The sentence for a name that is not in a list: what was meant, perhaps, and everything allowed.
 
@@ -37,6 +47,6 @@ def unknown_name(what: str, got: object, allowed: Iterable[str]) -> str:
     "unknown method 'rnp-f'; did you mean 'ranp-f'? Allowed: ranp-f, ranp-m."
     """
     names = sorted(allowed)
-    close = difflib.get_close_matches(str(got), names, n=1)
+    close = difflib.get_close_matches(got, names, n=1) if isinstance(got, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"unknown {what} {got!r}{hint} Allowed: {', '.join(names)}."
+    return f"unknown {what} {brief(got)}{hint} Allowed: {', '.join(names)}."

@@ -7,20 +7,21 @@ criterion's choice (``ranp.criteria``).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from ranp import ranks
+from ranp import arguments, ranks
 from ranp.criteria import Criterion, Values, by_channel, find_criterion
-from ranp.errors import DataError, UnsupportedError, unknown_name
+from ranp.errors import DataError, UnsupportedError
 from ranp.replica import Guard, materialise, random_state_kept, replicate, reseed
 from ranp.scores import Scores
 from ranp.tally import ALL_ZERO, NO_GRADIENT, Tallies, Tally
@@ -135,7 +136,9 @@ def score_many(
         PlanMismatchError: The trace is not of this model.
     """
     rules: dict[str, Criterion] = {}
-    for rule in map(find_criterion, (criteria,) if isinstance(criteria, str) else criteria):
+    allowed = "names of criteria, or ranp.Criterion values"
+    given: tuple[str | Criterion, ...] = arguments.several("criteria", criteria, (str, Criterion), allowed)
+    for rule in map(find_criterion, given):
         if rules.setdefault(rule.name, rule) != rule:
             raise UnsupportedError(f"two different criteria are named {rule.name!r}. Give each a name of its own.")
     if not rules:
@@ -158,10 +161,9 @@ def _scored(
     progress: bool | Progress,
 ) -> list[Scores]:
     """The scores by each criterion, joined over all ranks."""
-    if mode not in ("train", "eval"):
-        raise UnsupportedError(unknown_name("mode", mode, ("train", "eval")))
-    if max_batches is not None and max_batches < 1:
-        raise DataError(f"max_batches={max_batches} leaves nothing to score; it must be at least 1, or None for all.")
+    max_batches, seed = check_settings(rules, loss, mode, max_batches, seed, checkpointing, progress)
+    if trace is not None:
+        arguments.kind("trace", trace, Trace, "what ranp.trace returns, or None")
     report = _reporter(progress)
     job = _Job(unwrap(model), batches, loss, trace, rules, mode == "train", max_batches, seed, checkpointing, report)
     found, problem = None, None
@@ -175,6 +177,54 @@ def _scored(
         ranks.agree(problem, "" if found is None else found.layout)
     assert found is not None
     return [_merged(tally, seed) for tally in found.tallies]
+
+
+def check_settings(
+    rules: Sequence[Criterion],
+    loss: object,
+    mode: object,
+    max_batches: int | None,
+    seed: int,
+    checkpointing: object,
+    progress: object,
+) -> tuple[int | None, int]:
+    """Refuses settings that scoring does not take, before anything runs; ``max_batches`` and ``seed`` as plain numbers.
+
+    Raises:
+        DataError: The loss is needed and no function, or ``max_batches`` leaves nothing.
+        UnsupportedError: Another one is not allowed.
+    """
+    if any(rule.needs == "gradients" for rule in rules):
+        arguments.function("loss", loss, "a function loss(output, target) that returns a scalar", DataError)
+    arguments.choice("mode", mode, ("train", "eval"))
+    if max_batches is not None:
+        allowed = "a whole number from 1 on, or None for all batches"
+        max_batches = min(arguments.whole("max_batches", max_batches, allowed=allowed, error=DataError), sys.maxsize)
+    arguments.flag("checkpointing", checkpointing)
+    if not callable(progress) and not isinstance(progress, bool):
+        raise arguments.refused("progress", progress, "True, False, or a function (done, total or None)")
+    return max_batches, arguments.seed(seed)
+
+
+def iterated(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches one by one; what the user's loader raises becomes a DataError that names the batch.
+
+    Raises:
+        DataError: They cannot be iterated, or fail.
+    """
+    if isinstance(batches, str | bytes) or not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
+        raise DataError(
+            f"batches={arguments.shown(batches)} cannot be iterated. Pass a loader or a list of (inputs, target) pairs."
+        )
+    with arguments.blamed("batches", "before the first one"):
+        iterator = iter(batches)
+    for number in itertools.count(1):
+        with arguments.blamed("batches", f"at batch {number} (counting from 1)"):
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+        yield batch
 
 
 class _Job:
@@ -238,7 +288,8 @@ class _Job:
                     self._backward(network, loss, guard, batch, number)
                 tally.end_batch(number)
                 if self.report is not None:
-                    self.report(number, count)
+                    with arguments.blamed("progress"):
+                        self.report(number, count)
         return tally
 
     def _keeping(self, network: nn.Module) -> AbstractContextManager[None]:
@@ -268,8 +319,12 @@ class _Job:
         # Every batch starts from its own seed, so that it can be run again with the same dropout.
         reseed(self.seed + number, self.devices)
         with guard.batch(x for x in tree_flatten((inputs, target))[0] if isinstance(x, torch.Tensor)):
+            when = f"in batch {number} (counting from 1)"
             with guard:
-                value = loss(call(network, inputs), target)
+                with arguments.blamed("the model", when):
+                    output = call(network, inputs)
+                with arguments.blamed("the loss", when):
+                    value = loss(output, target)
             _check_loss(value, number)
             with ExitStack() as stack:
                 for kind in {device.type for device in self.devices} | {"cpu"}:
@@ -277,7 +332,8 @@ class _Job:
                         stack.enter_context(torch.autocast(kind, enabled=False))
                 if self.checkpointing:  # what is computed again may write to parameters again
                     stack.enter_context(guard)
-                value.backward()  # type: ignore[no-untyped-call]
+                with arguments.blamed("the backward pass of model and loss", when):
+                    value.backward()  # type: ignore[no-untyped-call]
             torch.clear_autocast_cache()
 
     def _placed(self, leaf: Any) -> Any:
@@ -290,14 +346,7 @@ class _Job:
         return placed.requires_grad_(leaf.requires_grad)
 
     def _pairs(self) -> Iterator[Batch]:
-        try:
-            iterator = iter(self.batches)
-        except TypeError as error:
-            raise DataError(
-                f"batches is a {type(self.batches).__name__}, which cannot be iterated. "
-                "Pass a loader or a list of (inputs, target) pairs."
-            ) from error
-        for number, batch in enumerate(islice(iterator, self.max_batches), 1):
+        for number, batch in enumerate(itertools.islice(iterated(self.batches), self.max_batches), 1):
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 got = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
                 raise DataError(

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ranp import arguments
 from ranp.errors import UnsupportedError, unknown_name
 
-__all__ = ["INITIALISATIONS", "WEIGHTED", "Initialiser", "initialise"]
+__all__ = ["COPY", "INITIALISATIONS", "WEIGHTED", "Initialiser", "check_initialiser", "initialise"]
 
 log = logging.getLogger(__name__)
 
@@ -40,15 +41,35 @@ _NORMS = (
     nn.LayerNorm,
 )
 _NORM_SPREAD = 0.02
+_SHOWN = 8
+"""So many names of parameters are told."""
+
+COPY = "copy"
+"""Where a network is made slim: no initialisation, it keeps the weights that stay."""
+
+
+def check_initialiser(how: Initialiser, *others: str) -> None:
+    """Refuses what is neither a function nor the name of an initialisation, or one of the other names.
+
+    Raises:
+        UnsupportedError: It is neither.
+    """
+    if not callable(how) and not (isinstance(how, str) and how in (*others, *INITIALISATIONS)):
+        allowed = unknown_name("initialisation", how, (*others, *INITIALISATIONS))
+        raise UnsupportedError(f"{allowed} Or pass a function f(module).")
 
 
 def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> None:
-    """Draw every weight of ``model`` anew, in place.
+    """Draw every weight of ``model`` that trains anew, in place.
 
     Weights of convolutions, transposed convolutions and linear layers follow ``how``; their biases become 0. Norms get
     weights from N(1, 0.02), biases 0 and fresh running statistics. Any other module that knows how to
     ``reset_parameters`` does so; a parameter that sits in none of these keeps its value. Parameters on the meta device
     have no values and are passed over.
+
+    Frozen parameters (``requires_grad`` is False) keep their values, and so do the running statistics of a norm whose
+    parameters are all frozen, or which has none and stands in a module where all are: what does not train is there to
+    be used as it is. What is drawn for the others does not depend on it.
 
     Fans are per output: ``fan_in`` = input channels of one group * kernel elements, ``fan_out`` = all output channels
     * kernel elements, as in ``torch.nn.init`` for convolutions. A transposed convolution stores its weight as (input,
@@ -60,11 +81,13 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
         how: ``"glorot"`` (normal, gain 1: the paper's), ``"orthogonal"`` (gain 1), ``"kaiming"`` (normal, fan in, for
             ReLU), or a function ``f(module)`` that is called with every module, children before parents and the model
             last, like ``nn.Module.apply``. The function does the whole work: nothing is drawn before it. It may draw
-            from torch's global generator, which is seeded for it and put back afterwards.
+            from torch's global generator, which is seeded for it and put back afterwards. What it does to frozen
+            parameters is its own decision.
         seed: Same seed, same weights.
 
     Raises:
-        UnsupportedError: ``how`` is neither a known name nor a function.
+        UnsupportedError: ``how`` is neither a known name nor a function, or ``seed`` is no seed.
+        DataError: The function failed.
 
     Example:
         >>> first, second = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -72,17 +95,45 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
         >>> torch.equal(first.weight, second.weight)
         True
     """
+    seed = arguments.seed(seed)
+    check_initialiser(how)
     if callable(how):
-        with _global_generator(seed):
+        with _global_generator(seed), arguments.blamed("init"):
             model.apply(how)
         return
-    if how not in INITIALISATIONS:
-        raise UnsupportedError(unknown_name("initialisation", how, INITIALISATIONS) + " Or pass a function f(module).")
     draw = INITIALISATIONS[how]
     generator = torch.Generator().manual_seed(seed)
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     with torch.no_grad():
         for name, module in model.named_modules():
-            _initialise_module(name, module, draw, generator)
+            with _frozen_kept(module):
+                _initialise_module(name, module, draw, generator)
+            if isinstance(module, nn.modules.batchnorm._NormBase) and not _is_frozen(model, name):
+                module.reset_running_stats()
+    if frozen:
+        more = f" and {len(frozen) - _SHOWN} more" if len(frozen) > _SHOWN else ""
+        log.info("init=%r leaves frozen parameters as they are: %s%s", how, ", ".join(frozen[:_SHOWN]), more)
+
+
+@contextmanager
+def _frozen_kept(module: nn.Module) -> Iterator[None]:
+    """Puts frozen parameters back as they were: so no rule needs to know of them, and all draw the same numbers."""
+    frozen = [parameter for parameter in module.parameters(recurse=False) if not parameter.requires_grad]
+    if hasattr(module, "reset_parameters"):  # which may reach into children
+        frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    before = [parameter.clone() for parameter in frozen]
+    yield
+    for parameter, values in zip(frozen, before, strict=True):
+        parameter.copy_(values)
+
+
+def _is_frozen(model: nn.Module, name: str) -> bool:
+    """True if no parameter trains of the innermost module around ``name`` that has any."""
+    while True:
+        own = list(model.get_submodule(name).parameters())
+        if own or not name:
+            return bool(own) and not any(parameter.requires_grad for parameter in own)
+        name = name.rpartition(".")[0]
 
 
 def _initialise_module(name: str, module: nn.Module, draw: Draw, generator: torch.Generator) -> None:
@@ -98,8 +149,6 @@ def _initialise_module(name: str, module: nn.Module, draw: Draw, generator: torc
             _fill(own["weight"], torch.empty(own["weight"].shape).normal_(1.0, _NORM_SPREAD, generator=generator))
         if "bias" in own:
             own["bias"].zero_()
-        if isinstance(module, nn.modules.batchnorm._NormBase):
-            module.reset_running_stats()
     elif own and callable(reset := getattr(module, "reset_parameters", None)):
         with _global_generator(int(torch.randint(2**31, (), generator=generator))):
             reset()

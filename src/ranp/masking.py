@@ -16,11 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranp.tracing.constants import VALUE
 from ranp.tracing.operation import Op, flat_tensors, labels_of
 from ranp.tracing.rules.contraction import CONVOLUTIONS
 from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE, unreduced
 from ranp.tracing.rules.movement import wrap
 from ranp.tracing.rules.reduction import EXTREMES, PLAIN, reduced_dims
+from ranp.tracing.stage import drawn_anew
 
 Mask = npt.NDArray[np.bool_]
 
@@ -34,16 +36,19 @@ _SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax
 _REDUCTIONS = (*PLAIN, *EXTREMES)
 
 
-def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs an operator so that two networks can be compared: random numbers are constants, and no precision is lost."""
+def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], double: bool = True) -> Any:
+    """Runs an operator so that two networks can be compared: random numbers are constants, and no precision is lost.
+
+    With ``double``, what the code asks to be made in a smaller type is made in float64.
+    """
     name = func._schema.name.split("::")[-1]
-    if kwargs.get("dtype") in _LOSSY:
+    if double and kwargs.get("dtype") in _LOSSY:
         kwargs = {**kwargs, "dtype": torch.float64}
-    elif kwargs.get("dtype") is torch.complex64:
+    elif double and kwargs.get("dtype") is torch.complex64:
         kwargs = {**kwargs, "dtype": torch.complex128}
     if name == "native_dropout":
         return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-    if torch.Tag.nondeterministic_seeded not in func.tags:
+    if not drawn_anew(func, kwargs):
         return func(*args, **kwargs)
     out = func(*args, **kwargs)
     return out.fill_(1) if isinstance(out, torch.Tensor) and out.numel() else out
@@ -52,23 +57,23 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While active, random operators give constants; ``before`` sees the number and the tensors of every operator."""
 
-    def __init__(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> None:
+    def __init__(self, before: Callable[[int, list[torch.Tensor]], None] | None = None, *, double: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.before = before
+        self.before, self.double = before, double
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.before is not None:
             self.before(self.count, list(flat_tensors((args, kwargs or {}))))
         self.count += 1
-        return derandomised(func, args, kwargs or {})
+        return derandomised(func, args, kwargs or {}, self.double)
 
 
 class MaskedRun:
     """Runs operators of the full network as the masked twin does. ``keep`` tells of every label whether it stays."""
 
-    def __init__(self, keep: Mask) -> None:
-        self.keep = keep
+    def __init__(self, keep: Mask, *, double: bool = True) -> None:
+        self.keep, self.double = keep, double
 
     def __call__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs one operator on its masked or taken inputs, by its name."""
@@ -104,7 +109,7 @@ class MaskedRun:
             return self._with(func, op, "self", self._taken(op["self"], [1]))
         if name in _REDUCTIONS and (op["self"] if op["self"] is not None else op["input"]) is not None:
             return self._reduction(func, op)
-        return derandomised(func, args, kwargs)
+        return derandomised(func, args, kwargs, self.double)
 
     def _with(self, func: Any, op: Op, name: str, value: Any) -> Any:
         """Runs the operator with one argument replaced."""
@@ -115,7 +120,7 @@ class MaskedRun:
         schema = func._schema.arguments
         positional = [arguments[a.name] for a in schema if not a.kwarg_only and a.name in arguments]
         keyword = {a.name: arguments[a.name] for a in schema if a.kwarg_only and a.name in arguments}
-        return derandomised(func, tuple(positional), keyword)
+        return derandomised(func, tuple(positional), keyword, self.double)
 
     def _stays(self, tensor: torch.Tensor, dim: int) -> Mask | None:
         """Which indices stay along a dimension; None if all do."""
@@ -263,6 +268,6 @@ class MaskedRun:
     def _reduction(self, func: Any, op: Op) -> Any:
         name = "self" if op["self"] is not None else "input"
         x = op[name]
-        if not isinstance(x, torch.Tensor):
+        if not isinstance(x, torch.Tensor) or getattr(x, VALUE, None) is not None:  # a constant counts all that it has
             return self._call(func, op, {})
         return self._with(func, op, name, self._taken(x, sorted(reduced_dims(op, x.dim()))))

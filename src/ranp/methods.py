@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ranp import arguments
 from ranp.errors import UnsupportedError
 from ranp.registry import Registry
 from ranp.resources import Costs, Resource, measure
@@ -45,7 +46,8 @@ class Method:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise UnsupportedError(f"a method needs a name, got {self.name!r}. Pass a non-empty string.")
+            raise UnsupportedError(f"a method needs a name, got {arguments.shown(self.name)}. Pass a non-empty string.")
+        arguments.flag("balance", self.balance)
 
     def costs(self, trace: Trace, resource: Resource | None = None) -> Costs | None:
         """What the layers cost in the method's own resource, or in another one; None if it looks at no cost."""

@@ -8,24 +8,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
+from ranp import arguments
 from ranp.budgets import Budget, Scene, parse_all, plan_within
 from ranp.budgets.staging import target_for
-from ranp.criteria import Criterion, Values
-from ranp.errors import DataError, UnsupportedError, unknown_name
+from ranp.criteria import Criterion, Values, find_criterion
+from ranp.errors import DataError, UnsupportedError, brief
 from ranp.footprint import Footprint, peak
-from ranp.importance import Loss, score
-from ranp.initialisation import INITIALISATIONS, Initialiser
+from ranp.importance import Loss, check_settings, iterated, score
+from ranp.initialisation import COPY, Initialiser, check_initialiser
 from ranp.methods import STRENGTH, Method, resolve
 from ranp.plan import Plan
 from ranp.rehearsal import TrainingStep
 from ranp.report import Report
 from ranp.resources import Resource
 from ranp.scores import Scores
-from ranp.selection import Selection
-from ranp.slimming import slim
+from ranp.selection import Selection, check_sparsity
+from ranp.slimming import apply_plan
 from ranp.stepping import needs_step, with_step
+from ranp.ties import TIES
 from ranp.tracing import Trace
 from ranp.tracing.stage import unwrap
 from ranp.tracing.tracer import Tracer
@@ -76,6 +79,7 @@ class Pruned:
         return before, after
 
 
+@torch.inference_mode(False)  # what is made inside could not be followed, nor trained
 def prune(
     model: nn.Module,
     batches: Iterable[Any],
@@ -99,6 +103,7 @@ def prune(
     seed: int = 0,
     step: TrainingStep | None = None,
     checkpointing: bool = False,
+    unchecked: bool = False,
     progress: bool | Callable[[int, int | None], object] = False,
 ) -> Pruned:
     """Makes a slim network from a full one before training. The full one is left as it was.
@@ -133,33 +138,33 @@ def prune(
         round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time:
             the multiple of 1, 2, 4, 8 or 16 that leaves the most FLOPs within it.
         init: ``"copy"`` keeps the weights that stay (right for a pretrained model); ``"glorot"``, ``"orthogonal"``,
-            ``"kaiming"`` or a function draw new ones, as the paper does.
+            ``"kaiming"`` or a function draw new ones, as the paper does. Names leave frozen parameters as they are.
         max_batches: Score on no more than this many batches.
         seed: Of everything random.
         step: What a training step is, for budgets and resources of memory and time; default: one of Adam in float32
             on the example. Its inputs are those of ``example``.
         checkpointing: Score with activation checkpointing: less memory, a third more time, the same scores.
+        unchecked: Take a slim network whose numbers could not be compared with the full one's; ``verification.ok`` is
+            then None. One that was found to be wrong is never returned.
         progress: True logs every batch scored; a function gets ``(done, total or None)``.
 
     Raises:
-        InfeasibleError: A layer would lose all its channels, or a budget cannot be met; the message says what is
-            feasible.
-        DataError: The batches or the loss are not usable.
-        UnsupportedError: An option is unknown, or no correct slim network was found.
+        InfeasibleError: A layer would lose all its channels, no channel may be removed at all, or a budget cannot be
+            met; the message says why, or what is feasible.
+        DataError: The batches or the loss are not usable, or code of the user's failed: the message says which, where.
+        UnsupportedError: An option is unknown, no correct slim network was found, or it could not be checked.
     """
-    if sparsity is not None and budget is not None:
-        raise UnsupportedError(f"sparsity={sparsity!r} and budget={budget!r} are both given. Pass one of them.")
-    if sparsity is None and budget is None:
-        raise UnsupportedError(
-            "nothing says how much to remove. Pass sparsity=, a fraction from 0 up to below 1, or budget=, such as "
-            "'flops=5%'."
-        )
-    budgets = () if budget is None else parse_all(budget)
-    if isinstance(init, str) and init not in ("copy", *INITIALISATIONS):
-        raise UnsupportedError(unknown_name("init", init, ("copy", *INITIALISATIONS)))
+    sparsity, budgets = _amount(sparsity, budget)
     how = resolve(method)
+    rule = find_criterion(how.criterion if criterion is None else criterion)
+    max_batches, seed = check_settings((rule,), loss, mode, max_batches, seed, checkpointing, progress)
+    check_initialiser(init, COPY)
+    keep = _check_choice(keep, tie, exact, min_channels, strength, step, unchecked)
+    _roundings(round_to, budgets)
     first = None
-    of_a_step = needs_step(resource or how.resource) or any(budget.of_a_step for budget in budgets)
+    of_a_step = needs_step(how.resource if resource is None else resource) or any(
+        budget.of_a_step for budget in budgets
+    )
     if example is None or of_a_step:  # else nothing is read before its time
         first, batches = first_batch(batches, needed=example is None)
     inputs = example if first is None else first[0]
@@ -178,7 +183,7 @@ def prune(
         batches,
         loss,
         trace=trace,
-        criterion=how.criterion if criterion is None else criterion,
+        criterion=rule,
         mode=mode,
         max_batches=max_batches,
         seed=seed,
@@ -205,6 +210,7 @@ def prune(
         init=init,
         seed=seed,
         sparing=checkpointing,
+        unchecked=unchecked,
     )
 
 
@@ -229,6 +235,7 @@ def prune_scored(
     init: Initialiser = "copy",
     seed: int = 0,
     sparing: bool = False,
+    unchecked: bool = False,
     settings: Mapping[str, Any] | None = None,
 ) -> Pruned:
     """The steps after scoring, so that many methods and sparsities need one scoring between them.
@@ -253,6 +260,7 @@ def prune_scored(
         init: As in ``prune``.
         seed: As in ``prune``.
         sparing: Whether the numeric check must do with little memory.
+        unchecked: As in ``prune``.
         settings: What else to remember in the plan.
 
     Raises:
@@ -268,7 +276,7 @@ def prune_scored(
     told |= settings or {}
     scene = Scene(unwrap(model), example, TrainingStep()) if scene is None else scene
     roundings = _roundings(round_to, budgets)
-    for _ in range(ROUNDS):
+    for round_ in range(ROUNDS + 1):
         selections = [
             Selection.of(
                 scores,
@@ -286,26 +294,75 @@ def prune_scored(
             plan = plan_within(selections, budgets, scene, settings=told)
         else:
             plan = selections[0].plan(sparsity, exact=exact, settings={**selections[0].made_by, "exact": exact, **told})
-        copied = slim(model, plan, example=example)
+        copied = apply_plan(model, plan, example=example)
         whole = sum(op.flops for op in trace.ops)
-        verification = check(tracer, plan, copied, budget=min(CHECK_FLOPS, SPARING * whole) if sparing else CHECK_FLOPS)
-        if verification.ok:
+        flops = min(CHECK_FLOPS, SPARING * whole) if sparing else CHECK_FLOPS
+        verification = check(tracer, plan, copied, budget=flops, sparing=sparing)
+        if verification.ok is not False:
             break
-        logger.info("the slim network failed its check, trying again: %s", verification.where)
-        trace = tracer.relearned()
+        blamed = tracer.layers_to_blame()
+        if round_ < ROUNDS - 1 or not blamed:
+            logger.info("the slim network failed its check, trying again: %s", verification.where)
+            trace = tracer.relearned()
+        else:
+            logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), verification.where)
+            trace = tracer.keeping(blamed, "a check failed with fewer of its channels")
     else:
+        named = f"these layers and those that feed them ({', '.join(blamed)})" if blamed else "layers near it"
         raise UnsupportedError(
-            f"no correct slim network was found: {verification.where}. Keep the layers it names with keep=[...]."
+            f"no correct slim network was found: {verification.where}. Keep {named} whole, with keep=[...]."
         )
-    network = copied if init == "copy" else slim(model, plan, example=example, init=init, seed=seed)
+    if verification.ok is None and not unchecked:
+        raise UnsupportedError(
+            f"the slim network could not be checked: {verification.where}. Pass another example=, one on which the "
+            "network gives finite outputs that vary, or unchecked=True to take it as it is."
+        )
+    network = copied if init == "copy" else apply_plan(model, plan, example=example, init=init, seed=seed)
     report = Report.of(trace, plan, network, example, verification)
     return Pruned(network, plan, scores, report, trace, verification, raw, scene)
+
+
+def _amount(
+    sparsity: float | None, budget: str | Budget | Iterable[str | Budget] | None
+) -> tuple[float | None, tuple[Budget, ...]]:
+    """How much to remove: a sparsity, or budgets."""
+    if sparsity is not None and budget is not None:
+        raise UnsupportedError(
+            f"sparsity={brief(sparsity)} and budget={brief(budget)} are both given. Pass one of them."
+        )
+    if sparsity is None and budget is None:
+        raise UnsupportedError(
+            "nothing says how much to remove. Pass sparsity=, a fraction from 0 up to below 1, or budget=, such as "
+            "'flops=5%'."
+        )
+    return None if sparsity is None else check_sparsity(sparsity), () if budget is None else parse_all(budget)
+
+
+def _check_choice(
+    keep: Iterable[str],
+    tie: str,
+    exact: bool,
+    min_channels: int,
+    strength: float | None,
+    step: TrainingStep | None,
+    unchecked: bool,
+) -> tuple[str, ...]:
+    """Refuses what the later steps would, before anything is scored; the patterns of ``keep``."""
+    TIES.get(tie)
+    arguments.flag("exact", exact)
+    arguments.flag("unchecked", unchecked)
+    arguments.width("min_channels", min_channels)
+    if strength is not None:
+        arguments.number("strength", strength, "a finite number, at least 0; 11 is usual", error=DataError)
+    if step is not None:
+        arguments.kind("step", step, TrainingStep, "a ranp.TrainingStep, or None")
+    return arguments.patterns(keep)
 
 
 def _roundings(round_to: int | str, budgets: Sequence[Budget]) -> tuple[int, ...]:
     """The multiples to try: one, or several where the times of this machine shall choose."""
     if not isinstance(round_to, str):
-        return (round_to,)
+        return (arguments.width("round_to", round_to),)
     if round_to != "auto":
         raise UnsupportedError(f"round_to={round_to!r} is not allowed. Pass a whole number from 1 on, or 'auto'.")
     if not {"step-time", "latency"} & {budget.resource for budget in budgets}:
@@ -319,7 +376,7 @@ def first_batch(batches: Iterable[Any], *, needed: bool) -> tuple[Any, Iterable[
     Raises:
         DataError: It is needed, and there is none, or it is no pair.
     """
-    iterator = iter(batches)
+    iterator = iterated(batches)
     first = next(iterator, None)
     if first is None:
         if not needed:

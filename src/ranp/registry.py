@@ -60,7 +60,7 @@ class Registry(Generic[T]):
         return tuple(self._values)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return isinstance(name, str) and name in self._values
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -53,10 +53,10 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What verification found: see ``ranp.verification.Verification``; ``max_error`` is None if it was left out."""
+    """What verification found: see ``ranp.verification.Verification``; ``max_error`` is None if there is none."""
 
-    ok: bool
-    certificate: bool
+    ok: bool | None
+    certificate: bool | None
     numeric: bool | None
     max_error: float | None
     where: str = ""
@@ -77,12 +77,16 @@ class Checks:
         return cls(found.ok, found.certificate, found.numeric, error, found.where)
 
     def __str__(self) -> str:
-        structure = "the slim network runs the same operators on the kept channels"
-        lines = [f"certificate: {structure if self.certificate else 'FAILED'}"]
+        structure = {
+            True: "the slim network runs the same operators on the kept channels",
+            None: "the slim network runs, with other operators where a single channel is left",
+            False: "FAILED",
+        }
+        lines = [f"certificate: {structure[self.certificate]}"]
         if self.numeric is None:
-            lines.append("numeric: left out")
+            lines.append("numeric: NOT CHECKED")
         else:
-            verdict = "slim equals masked in float64" if self.numeric else "FAILED"
+            verdict = "slim equals masked" if self.numeric else "FAILED"
             lines.append(f"numeric: {verdict}, largest relative error {_error(self.max_error)}")
         return "\n".join([*lines, *([self.where] if self.where else [])])
 

@@ -33,8 +33,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from ranp import arguments
 from ranp.counting import CONVENTIONS, call_flops, call_macs, call_memory
-from ranp.errors import RanpError, UnsupportedError, unknown_name
+from ranp.errors import DataError, RanpError, UnsupportedError, unknown_name
 from ranp.profiles import Profile, ProfileRow
 from ranp.tracing import stage
 from ranp.tracing.recording import Kept, LeafRecorder, ModuleStack, OpRecorder, SavedRecorder
@@ -66,12 +67,14 @@ class Costs(Mapping[str, float]):
     convention: str = "custom"
 
     def __post_init__(self) -> None:
-        for name, value in self.values_by_layer.items():
-            if not math.isfinite(value) or value < 0:
+        costs = arguments.kind("values_by_layer", self.values_by_layer, Mapping, "a mapping from layer name to cost")
+        for name, value in costs.items():
+            if math.isnan(arguments.amount(value)):
                 raise UnsupportedError(
-                    f"resource {self.resource!r} gives layer {name!r} the cost {value}; a cost is a finite number >= 0"
+                    f"resource {self.resource!r} gives layer {name!r} the cost {arguments.shown(value)}; a cost is a "
+                    "finite number >= 0"
                 )
-        object.__setattr__(self, "values_by_layer", dict(self.values_by_layer))
+        object.__setattr__(self, "values_by_layer", dict(costs))
 
     def __getitem__(self, name: str) -> float:
         return self.values_by_layer[name]
@@ -105,13 +108,22 @@ def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "pa
         UnsupportedError: Unknown resource or convention, or a function that does not cover the layers.
     """
     _check(convention)
+    arguments.kind("trace", trace, Trace, "what ranp.trace returns")
     names = [layer.name for layer in trace.layers]
     if not isinstance(resource, str) and not callable(resource):
+        if not isinstance(resource, Sequence):
+            raise UnsupportedError(unknown_name("resource", resource, _RESOURCES))
         return _together([measure(trace, one, convention=convention) for one in resource], names)
     if callable(resource):
         label = getattr(resource, "__name__", type(resource).__name__)
-        given = resource(trace)
-        wrong = sorted(set(names) ^ set(given))
+        with arguments.blamed(f"resource {label!r}"):
+            given = resource(trace)
+        if not isinstance(given, Mapping):
+            raise DataError(
+                f"resource {label!r} returned {arguments.shown(given)}; a cost for every layer is needed. "
+                "Return a mapping from layer names."
+            )
+        wrong = sorted(map(str, set(names) ^ set(given)))
         if wrong:
             raise UnsupportedError(
                 f"resource {label!r} must return one cost for each of the {len(names)} layers of the trace;"
@@ -232,8 +244,7 @@ def _brief(error: Exception) -> str:
 
 
 def _check(convention: str) -> None:
-    if convention not in CONVENTIONS:
-        raise UnsupportedError(unknown_name("convention", convention, CONVENTIONS))
+    arguments.choice("convention", convention, CONVENTIONS)
 
 
 def _observe(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], convention: str) -> Profile:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ranp import arguments
 from ranp.coupling import ALWAYS, Coupling, Flags, Floats, Ints
-from ranp.errors import PlanMismatchError, UnsupportedError
+from ranp.errors import DataError, PlanMismatchError, UnsupportedError
 from ranp.registry import Registry
 from ranp.tracing.trace import Trace
 
@@ -83,7 +84,9 @@ def resolve(scope: str | Scope | Wanted) -> Scope:
     if isinstance(scope, str):
         return SCOPES.get(scope)
     if not callable(scope):
-        raise UnsupportedError(f"scope={scope!r} is not a scope. Pass a name ({', '.join(SCOPES)}) or a function.")
+        raise UnsupportedError(
+            f"scope={arguments.shown(scope)} is not a scope. Pass a name ({', '.join(SCOPES)}) or a function."
+        )
     return _from_function(scope)
 
 
@@ -139,7 +142,7 @@ def _random(coupling: Coupling, _sparsity: float, seed: int) -> Order:
     count = coupling.count
     position = np.flatnonzero(coupling.included)
     levels = np.full(len(coupling.score), ALWAYS)
-    gone_first = np.random.RandomState(seed).choice(count, count, replace=False) if count else position
+    gone_first = np.random.RandomState(seed % 2**32).choice(count, count, replace=False) if count else position
     levels[position[gone_first]] = np.arange(count, 0, -1)
     return Order(
         levels,
@@ -153,7 +156,13 @@ def _from_function(function: Wanted) -> Scope:
     name = getattr(function, "__name__", type(function).__name__)
 
     def order(coupling: Coupling, sparsity: float, _seed: int) -> Order:
-        given = function(coupling.scores, coupling.trace, sparsity)
+        with arguments.blamed(f"scope {name!r}"):
+            given = function(coupling.scores, coupling.trace, sparsity)
+        if not isinstance(given, Mapping):
+            raise DataError(
+                f"scope {name!r} returned {arguments.shown(given)}; flags for every layer are needed. "
+                "Return a mapping from layer names."
+            )
         flags = []
         for layer in coupling.trace.layers:
             value = np.asarray(given.get(layer.name, ()), dtype=bool)

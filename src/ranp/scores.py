@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ranp import sealed
+from ranp import arguments, sealed
 from ranp.errors import DataError, StorageError, unknown_name
 
 STAGES = ("raw", "balanced", "reweighted")
@@ -45,8 +45,11 @@ class Scores(Mapping[str, torch.Tensor]):
     batches: int = 0
 
     def __post_init__(self) -> None:
-        if self.stage not in STAGES:
-            raise DataError(unknown_name("stage of scores", self.stage, STAGES))
+        arguments.choice("stage of scores", self.stage, STAGES, DataError)
+        for what, given in (("channels", self.channels), ("weights", self.weights), ("excluded", self.excluded)):
+            arguments.kind(what, given, Mapping, "a mapping from layer names", DataError)
+        arguments.kind("criterion", self.criterion, str, "the name of a criterion", DataError)
+        object.__setattr__(self, "batches", arguments.whole("batches", self.batches, 0, error=DataError))
         if not self.channels:
             raise DataError("scores need at least one layer, got none. Score a network with conv or linear layers.")
         channels = {name: _checked(name, values).to(torch.float64) for name, values in self.channels.items()}
@@ -108,6 +111,7 @@ class Scores(Mapping[str, torch.Tensor]):
         Raises:
             StorageError: The file cannot be written.
         """
+        arguments.path(path)
         tensors = {_CHANNELS + name: values for name, values in self.channels.items()}
         tensors |= {_WEIGHTS + name: values for name, values in self.weights.items()}
         entries = {"scores": sealed.to_json("scores", self._settings())}
@@ -120,6 +124,7 @@ class Scores(Mapping[str, torch.Tensor]):
         Raises:
             StorageError: The file is missing, torn, altered, of another kind, or of a newer version.
         """
+        arguments.path(path)
         told, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=("scores",), writer="Scores.save")
         settings = sealed.entry(path, told, "scores")
         try:

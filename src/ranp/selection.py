@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ranp import arguments
 from ranp import snip as _snip  # registers the scope "weights"
 from ranp.coupling import ALWAYS, Coupling, Flags, Floats, couple
-from ranp.errors import InfeasibleError, UnsupportedError
+from ranp.errors import InfeasibleError
 from ranp.plan import Cut, Plan, Sparsity
 from ranp.scopes import Order, Scope, Wanted, resolve
 from ranp.ties import TIES, Needs, TieRule, first_channels, needs
@@ -69,10 +71,13 @@ def select(
         settings: What else to remember in the plan: method, batches seen, ...
 
     Raises:
-        InfeasibleError: A layer would lose all its channels; the message says what is feasible.
+        InfeasibleError: A layer would lose all its channels; the message says what is feasible. Or no channel may be
+            removed at all; the message says why.
         PlanMismatchError: Scores and trace do not belong together, or a pattern in ``keep`` matches nothing.
         UnsupportedError: Unknown ``scope`` or ``tie``, or a wrong ``min_channels`` or ``round_to``.
     """
+    if settings is not None:
+        arguments.kind("settings", settings, Mapping, "a mapping from names to values, or None")
     selection = Selection.of(
         scores, trace, scope=scope, keep=keep, tie=tie, min_channels=min_channels, round_to=round_to, seed=seed
     )
@@ -93,9 +98,10 @@ def max_sparsity(
     A closed form where the order of the channels does not depend on the sparsity: the budget that the neediest layer
     needs for its first channel. For ``scope="weights"`` and scopes of your own it is a bisection.
     """
+    keep = arguments.patterns(keep)
     chosen, coupling = resolve(scope), couple(scores, trace, keep)
-    if chosen.nested and coupling.layout.simple and tie in TIES:
-        order = chosen.order(coupling, 0.0, seed)
+    if chosen.nested and coupling.layout.simple and tie in TIES and not coupling.stuck:
+        order = chosen.order(coupling, 0.0, arguments.seed(seed))
         return order.largest(first_channels(coupling, order.levels))
     return Selection.of(scores, trace, scope=chosen, keep=keep, tie=tie, seed=seed).max_sparsity()
 
@@ -130,11 +136,9 @@ class Selection:
         seed: int = 0,
     ) -> Selection:
         """Prepares a selection; the arguments are those of ``select``."""
-        for name, value in (("min_channels", min_channels), ("round_to", round_to)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UnsupportedError(f"{name}={value!r} is not allowed. Pass a whole number from 1 on.")
-        rule, chosen = TIES.get(tie), resolve(scope)
-        keep = (keep,) if isinstance(keep, str) else tuple(keep)
+        min_channels, round_to = arguments.width("min_channels", min_channels), arguments.width("round_to", round_to)
+        rule, chosen, seed = TIES.get(tie), resolve(scope), arguments.seed(seed)
+        keep = arguments.patterns(keep)
         coupling = couple(scores, trace, keep)
         made_by = {
             "criterion": scores.criterion,
@@ -167,6 +171,8 @@ class Selection:
 
     def max_sparsity(self) -> float:
         """The largest feasible sparsity."""
+        if self.coupling.stuck:
+            return 0.0
         if self.fixed is not None:
             order, found = self.fixed
             return order.largest(self.demand(found.wanted)[0])
@@ -184,8 +190,10 @@ class Selection:
 
     def plan(self, sparsity: float, *, exact: bool = False, settings: Mapping[str, Any] | None = None) -> Plan:
         """The plan at that sparsity; see ``select``."""
-        wish = _checked(sparsity)
-        if exact:
+        wish = check_sparsity(sparsity)
+        if wish > 0 and self.coupling.stuck:
+            raise InfeasibleError(self.nothing_goes(f"sparsity={wish:g}"))
+        if arguments.flag("exact", exact):
             found, budget = self._exact(wish)
             target = wish * self._movable
             if target - self._removed(found, budget) >= 1 and target > self._most_removable():
@@ -285,6 +293,22 @@ class Selection:
             f"Lower it, pass keep=[{layer.name!r}], or exact=True: then every layer keeps a channel."
         )
 
+    def nothing_goes(self, asked: str) -> str:
+        """The sentence for a request to remove something of a network that must keep everything, with the reasons."""
+        coupling, held = self.coupling, Counter[str]()
+        homes = coupling.split(coupling.block[coupling.classes] < 0)
+        for layer, flags in zip(coupling.trace.layers, homes, strict=True):
+            if layer.name in coupling.whole or not layer.pins:
+                held[self._why(layer, flags)] += layer.channels
+            else:
+                for pin in layer.pins:
+                    held[str(replace(pin, where=""))] += pin.channels
+        reasons = "; ".join(f"{count} channels: {why}" for why, count in held.most_common(3))
+        return (
+            f"{asked} cannot be met: no channel of this network may be removed ({reasons}). Pass less in keep=, or "
+            "change the code that ranp.trace(model, example).pins names."
+        )
+
     def _refusal_of_share(self, wish: float) -> str:
         return (
             f"sparsity={wish:g} with exact=True leaves some layers without a channel. The largest feasible share of "
@@ -336,16 +360,14 @@ class Selection:
         return "coupled with a layer that is kept whole" if fixed.all() else ""
 
 
-def _checked(sparsity: float) -> float:
-    try:
-        wish = float(sparsity)
-    except (TypeError, ValueError):
-        wish = math.nan
-    if not 0 <= wish < 1:
-        raise InfeasibleError(
-            f"sparsity={sparsity!r} is not a fraction to remove. Pass a number from 0 up to, not including, 1."
-        )
-    return wish
+def check_sparsity(sparsity: float) -> float:
+    """The fraction to remove as a plain number.
+
+    Raises:
+        InfeasibleError: It is no number from 0 up to, not including, 1.
+    """
+    allowed = "a fraction to remove, a number from 0 up to, not including, 1"
+    return arguments.number("sparsity", sparsity, allowed, below=1, error=InfeasibleError)
 
 
 def _rounded_down(share: float) -> str:

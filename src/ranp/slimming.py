@@ -5,35 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
+from ranp import arguments
 from ranp.errors import PlanMismatchError
-from ranp.initialisation import Initialiser, initialise
+from ranp.initialisation import COPY, Initialiser, check_initialiser, initialise
 from ranp.plan import Plan
 from ranp.tracing import PINNED, Trace, trace
 from ranp.tracing.cutting import Keeps, cut_copy, sizes_of
 from ranp.tracing.stage import unwrap
 
 
-def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
-    """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
-
-    The plan applies to the same architecture with other spatial sizes, input channels or classes, since it only holds
-    the dimensions it cuts.
-
-    Args:
-        model: The full network. It is not changed.
-        plan: What ``ranp.select`` or ``ranp.prune`` decided, or a plan from a file.
-        example: Inputs of one call; needed only where a cut dimension has another full size here than in the plan
-            (flatten -> linear at another input size), to find the cut anew.
-        init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
-            new ones: the paper re-initialises, only its widths survive.
-        seed: For the weights that are drawn.
-
-    Raises:
-        PlanMismatchError: The plan was made for another network.
-    """
-    network = unwrap(model)
+@torch.inference_mode(False)  # its tensors could not be trained
+def apply_plan(
+    model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0
+) -> nn.Module:
+    """``ranp.slim`` without a look at whether plan and network belong together, but for sizes."""
+    network, seed = unwrap(model), arguments.seed(seed)
+    check_initialiser(init, COPY)
+    arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
     keeps: Keeps = {name: {dim: cut.keep for dim, cut in cuts.items()} for name, cuts in plan.cuts.items()}
     wrong = _wrong_sizes(network, plan)
     if wrong:
@@ -43,7 +34,7 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
             )
         keeps = keeps_for(trace(network, example), plan)
     result = cut_copy(network, keeps, meta=False)
-    if init != "copy":
+    if init != COPY:
         initialise(result, init, seed)
     result.train(network.training)
     return result

@@ -22,7 +22,9 @@ def needs_step(resource: Resource | None) -> bool:
     """True if the resource, or one of several, is one of a step."""
     if resource is None or callable(resource):
         return False
-    return resource in NEED_A_STEP if isinstance(resource, str) else any(map(needs_step, resource))
+    if isinstance(resource, str):
+        return resource in NEED_A_STEP
+    return isinstance(resource, Sequence) and any(map(needs_step, resource))
 
 
 def with_step(resource: Resource, rehearsed: Callable[[], Rehearsal]) -> Resource:
@@ -48,7 +50,7 @@ def with_step(resource: Resource, rehearsed: Callable[[], Rehearsal]) -> Resourc
 
     if isinstance(resource, str) or callable(resource):
         return made(resource)
-    return [made(one) for one in resource]
+    return [made(one) for one in resource] if isinstance(resource, Sequence) else resource
 
 
 class _Function:

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp import sealed
+from ranp import arguments, sealed
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.plan import Plan
 from ranp.registry import Registry
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.tracing.stage import named_tensors, untouched_rng, unwrap
 
 __all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
@@ -60,6 +60,8 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         StorageError: The file cannot be written, ``metadata`` is not plain JSON, or a tensor holds no data.
     """
     network = unwrap(model)
+    arguments.path(path)
+    arguments.kind("plan", plan, Plan, "the plan that made the network slim, a ranp.Plan")
     for name, module in network.named_modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             logger.warning("module %r has extra state, which is not saved: only parameters and buffers are", name)
@@ -106,12 +108,17 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
         PlanMismatchError: The file was made from another network than ``build`` makes.
         UnsupportedError: No network is registered under that name, or ``build`` does not make a network.
     """
+    arguments.path(path)
     make = NETWORKS.get(build) if isinstance(build, str) else build
+    if not callable(make):
+        raise arguments.refused("build", build, "a function that makes the full network, or a registered name")
     header, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
     about = sealed.entry(path, header, "network")
     plan = Plan.from_json(header["plan"], source=f"the plan inside {str(path)!r}")
     with untouched_rng():
-        network = slim(hollow(make), plan, example=example)
+        with arguments.blamed("build", error=UnsupportedError):
+            full = hollow(make)
+        network = apply_plan(full, plan, example=example)
     try:
         _fill(network, tensors, about)
     except PlanMismatchError as error:
@@ -144,7 +151,7 @@ def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _header(path: str | os.PathLike[str]) -> dict[str, str]:
-    return sealed.header(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
+    return sealed.header(arguments.path(path), kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
 
 
 def hollow(build: Build) -> nn.Module:

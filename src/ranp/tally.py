@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from ranp import arguments
 from ranp.criteria import Criterion, by_channel
 from ranp.errors import DataError, PlanMismatchError, UnsupportedError
 from ranp.tracing.trace import Layer
@@ -176,7 +177,10 @@ class Stream:
 
     def _take(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
         key, weight = id(parameter), parameter.detach()
-        values = self.values(weight, gradient)
+        with arguments.blamed("the criterion"):
+            values = self.values(weight, gradient)
+        if not isinstance(values, torch.Tensor):
+            raise DataError(f"the criterion returned {arguments.shown(values)}; a tensor like the weight is needed.")
         for tally in self.tallies:
             if key in tally.terms:
                 tally.add(parameter, values)

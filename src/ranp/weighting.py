@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import torch
 
+from ranp import arguments
 from ranp.errors import DataError, PlanMismatchError
 from ranp.scores import Scores
 
@@ -28,7 +29,7 @@ def balance(scores: Scores) -> Scores:
     Raises:
         DataError: The scores are balanced or reweighted already, or a layer that is not excluded has only zeros.
     """
-    if scores.stage != "raw":
+    if _checked(scores).stage != "raw":
         raise DataError(
             f"the scores are {scores.stage} already; only raw ones can be balanced. Balance once, and before reweight."
         )
@@ -64,9 +65,11 @@ def reweight(scores: Scores, costs: Mapping[str, float], strength: float) -> Sco
         DataError: Strength or a cost is negative, NaN or infinite, or the scores are reweighted already.
         PlanMismatchError: ``costs`` lacks a layer of the scores.
     """
-    if not math.isfinite(strength) or strength < 0:
-        raise DataError(f"strength={strength!r} is not allowed; it must be a finite number, at least 0. 11 is usual.")
-    if scores.stage == "reweighted":
+    strength = arguments.number("strength", strength, "a finite number, at least 0; 11 is usual", error=DataError)
+    arguments.kind(
+        "costs", costs, Mapping, "a mapping from layer name to cost, such as ranp.measure returns", DataError
+    )
+    if _checked(scores).stage == "reweighted":
         raise DataError("the scores are reweighted already. Reweight the balanced ones, once.")
     names = _included(scores)
     for name in names:
@@ -74,12 +77,18 @@ def reweight(scores: Scores, costs: Mapping[str, float], strength: float) -> Sco
             raise PlanMismatchError(
                 f"layer {name!r} has scores but no cost. Measure the costs on a trace of the model that was scored."
             )
-        if not math.isfinite(costs[name]) or costs[name] < 0:
-            raise DataError(f"the cost of layer {name!r} is {costs[name]!r}; it must be a finite number, at least 0.")
+        if math.isnan(arguments.amount(costs[name])):
+            raise DataError(
+                f"the cost of layer {name!r} is {arguments.shown(costs[name])}; it must be a finite number, at least 0."
+            )
     taus = torch.tensor([float(costs[name]) for name in names], dtype=torch.float64)
     largest = taus.max()
     shares = torch.softmax(-taus / largest if largest > 0 else taus, 0)
     return _scaled(scores, {n: 1 + strength * float(s) for n, s in zip(names, shares, strict=True)}, "reweighted")
+
+
+def _checked(scores: Scores) -> Scores:
+    return arguments.kind("scores", scores, Scores, "what ranp.score returns", DataError)
 
 
 def _included(scores: Scores) -> tuple[str, ...]:

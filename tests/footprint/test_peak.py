@@ -148,5 +148,5 @@ def test_prints_its_parts() -> None:
 
 def test_needs_a_step() -> None:
     model, x = network("unet")
-    with pytest.raises(UnsupportedError, match="needs a step"):
+    with pytest.raises(UnsupportedError, match=r"step=None is not allowed. Pass a ranp.TrainingStep"):
         training_memory(model, x, step=None)  # type: ignore[arg-type]

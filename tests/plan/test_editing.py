@@ -90,6 +90,7 @@ def test_a_width_takes_the_lowest_kept_then_the_lowest_removed() -> None:
     assert plan.edited(layer="a", keep="1-2, 4").kept["a"] == (1, 2, 4)
     assert plan.edited(layer="a", keep=iter([4, 1])).cuts["b.weight"][1].keep == (1, 4)
     assert plan.edited(layer="a", keep=5).cuts == {}
+    assert plan.edited(layer="a", keep=np.int64(1)) == plan.edited(layer="a", keep=np.array([0]))
 
 
 def test_groups_are_drawn_from_alike() -> None:
@@ -138,7 +139,11 @@ def test_several_layers_are_checked_together() -> None:
         ("b", 1, "layer 'b' must stay whole"),
         ("a", 0, "a number from 1 to 5"),
         ("a", 6, "a number from 1 to 5"),
-        ("a", True, "a number from 1 to 5"),
+        ("a", True, "cannot keep True"),
+        ("a", None, "cannot keep None"),
+        ("a", ["x"], "at least one channel"),
+        ("a", np.array([True, False, True, False, False]), "at least one channel"),
+        ("a", [True, False], "at least one channel"),
         ("a", [], "at least one channel"),
         ("a", [5], "from 0 to 4"),
         ("a", [-1], "from 0 to 4"),

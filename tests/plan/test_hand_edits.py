@@ -91,6 +91,7 @@ def exchange(one: tuple[str, int], two: tuple[str, int], value: dict[str, Any]) 
 def test_an_edit_in_one_place_is_refused_or_right(name: str, tmp_path: Path) -> None:
     model, plan, inputs = prepared(name)
     assert slim_error(model, plan, inputs) < 1e-9
+    assert Plan.from_json(plan.to_json()).to_json() == plan.to_json()
     path, wrong, refused = tmp_path / "plan.json", [], 0
     rng = np.random.default_rng(sum(map(ord, name)))
     for what, edit in edits(plan, rng):

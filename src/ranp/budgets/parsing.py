@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ranp import arguments
 from ranp.errors import UnsupportedError, unknown_name
 
 _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
@@ -134,7 +135,9 @@ def parse_all(budgets: str | Budget | Iterable[str | Budget]) -> tuple[Budget, .
     Raises:
         UnsupportedError: None is given, one is wrong, or two are about the same resource.
     """
-    given = [budgets] if isinstance(budgets, str | Budget) else list(budgets)
+    given: tuple[str | Budget, ...] = arguments.several(
+        "budget", budgets, (str, Budget), "text such as 'flops=5%', or a list of such texts"
+    )
     found = []
     for item in given:
         parts = [item] if isinstance(item, Budget) else re.split(r"(?:\s*[,;]\s*|\s+)(?=[a-zA-Z-]+\s*=)", item.strip())

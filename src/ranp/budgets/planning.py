@@ -50,6 +50,9 @@ def plan_within(
     choices = [selections] if isinstance(selections, Selection) else list(selections)
     meters = meters_for((budget.resource for budget in budgets), scene, choices[0], progress=progress)
     limits = limits_of(budgets, meters, choices[0].coupling.size)
+    for limit in limits:
+        if limit.most < limit.before and choices[0].coupling.stuck:
+            raise InfeasibleError(choices[0].nothing_goes(f"budget {limit.budget.text}"))
     selection, solution = _widest(choices, meters, limits)
     outcome = [
         {

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
+from ranp import arguments
 from ranp.checkpointing.choosing import choose
+from ranp.errors import UnsupportedError
 from ranp.tracing.stage import unwrap
 
 _Forward = Callable[..., Any]
@@ -37,11 +39,15 @@ def checkpointed(model: nn.Module, example: Any = None) -> Iterator[None]:
         model: Any network; DataParallel, DistributedDataParallel and compiled ones are unwrapped.
         example: Inputs of one call, also on the meta device: the blocks are then chosen at once, otherwise in the
             first forward pass.
+
+    Raises:
+        UnsupportedError: The network does not run on the example.
     """
     session = _Session(unwrap(model))
     try:
         if example is not None:
-            session.choose(example)
+            with arguments.blamed("the network on the example", error=UnsupportedError):
+                session.choose(example)
         session.begin()
         yield
     finally:

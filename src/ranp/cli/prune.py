@@ -91,6 +91,10 @@ def prune(
     optimizer: Optimiser = "adam",
     precision: Precision = "float32",
     checkpointing: Checkpointing = False,
+    unchecked: Annotated[
+        bool,
+        typer.Option("--unchecked", help="Take a slim network whose numbers cannot be compared.", rich_help_panel=_RUN),
+    ] = False,
     seed: Seed = 0,
     device: Device = "cpu",
     out: Annotated[
@@ -177,6 +181,7 @@ def prune(
                 seed=seed,
                 step=step,
                 checkpointing=checkpointing,
+                unchecked=unchecked,
                 progress=progress,
             )
         team.agree("plan", pruned.plan.to_json())

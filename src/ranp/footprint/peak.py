@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ranp.errors import UnsupportedError
+from ranp import arguments
 from ranp.footprint.transients import transient
 from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
 from ranp.rehearsal.running import Loss
@@ -121,6 +121,5 @@ def training_memory(
     Raises:
         UnsupportedError: The network or the loss asks for values of tensors, or does not run on the example.
     """
-    if step is None:
-        raise UnsupportedError("training_memory needs a step; for an inference, pass rehearse(..., step=None) to peak")
+    arguments.kind("step", step, TrainingStep, "a ranp.TrainingStep; for an inference, peak(rehearse(..., step=None))")
     return peak(rehearse(model, example, step=step, loss=loss, target=target))

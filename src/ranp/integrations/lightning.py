@@ -26,6 +26,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from ranp import arguments
 from ranp.errors import DataError, PlanMismatchError, RanpError, UnsupportedError, unknown_name
 from ranp.importance import Loss
 from ranp.integrations.lightning_step import HOW, TrainingStep, as_pair, rehearsal
@@ -113,6 +114,7 @@ class PruneAtInitialisation(Callback):
             raise UnsupportedError("nothing says how much to remove. Pass sparsity=, from 0 up to below 1, or plan=.")
         if unpack is not None and loss is None:
             raise UnsupportedError(f"unpack= is for a loss of your own. {HOW}")
+        arguments.seed(seed)
         self.attribute = attribute
         self.plan: Plan | None = None
         self.report: Report | None = None

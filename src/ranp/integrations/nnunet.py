@@ -26,7 +26,7 @@ from ranp.errors import PlanMismatchError
 from ranp.plan import Plan
 from ranp.pruning import prune
 from ranp.rehearsal import TrainingStep
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 
 KEY = "ranp_plan"
 """Where the plan stands in ``plans.json``: ``configurations.<name>.architecture.arch_kwargs.ranp_plan``."""
@@ -45,7 +45,7 @@ def slimmed(build: Callable[..., nn.Module]) -> Any:
         network = build(
             *(_without_plan(arg, plans) for arg in args), **{k: _without_plan(arg, plans) for k, arg in kwargs.items()}
         )
-        return slim(network, plans[0]) if plans else network
+        return apply_plan(network, plans[0]) if plans else network
 
     return staticmethod(build_slim)
 

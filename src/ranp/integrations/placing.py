@@ -10,7 +10,7 @@ from torch import nn
 
 from ranp.errors import PlanMismatchError, UnsupportedError, unknown_name
 from ranp.plan import Plan
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 
 
 def apply(module: nn.Module, plan: Plan, attribute: str | None = "model") -> None:
@@ -21,7 +21,7 @@ def apply(module: nn.Module, plan: Plan, attribute: str | None = "model") -> Non
     """
     network = network_of(module, attribute)
     if not is_slim(network, plan):
-        replace(module, attribute, slim(network, plan))
+        replace(module, attribute, apply_plan(network, plan))
 
 
 def network_of(module: nn.Module, attribute: str | None) -> nn.Module:

@@ -114,7 +114,8 @@ def _verdict(report: Report) -> str:
     checks = report.checks
     if checks is None:
         return note("The slim network was not verified.")
-    kind, word = ("good", "Verified.") if checks.ok else ("bad", "Verification failed.")
+    verdicts = {True: ("good", "Verified."), False: ("bad", "Verification failed."), None: ("open", "Not checked.")}
+    kind, word = verdicts[checks.ok]
     lines = " ".join(f"{sentence(line)}." for line in str(checks).splitlines())
     return f'<p class="verdict {kind}"><strong>{word}</strong> {text(lines)}</p>'
 

@@ -16,7 +16,7 @@ from ranp.page.gather import FULL, RunFolder
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
 from ranp.resources import profile
 from ranp.scores import Scores
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.storage import Build, hollow, load
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _counted(run: RunFolder, trust: Trust) -> Bill:
     build, example = network_of(run, trust)
     model = hollow(build)
     if run.plan is not None:
-        model = slim(model, run.plan, example=example)
+        model = apply_plan(model, run.plan, example=example)
     costs = profile(model, example, convention="paper")
     return Bill(costs.params, costs.flops, costs.memory)
 

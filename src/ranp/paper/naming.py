@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ranp.errors import StorageError, UnsupportedError, unknown_name
+from ranp.errors import StorageError, UnsupportedError, brief, unknown_name
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,7 +41,8 @@ _CODE = re.compile(r"[\w.]+:[\w.]+")
 _SHAPE = re.compile(r"\d+(x\d+)*", re.ASCII)
 _TYPED, _STORED = 2**40, 2**30
 """The most elements of inputs that are typed, and of those that a file asks for: 4 GiB of float32."""
-_SHOWN = 100
+_MOST = 100
+"""Inputs of a network, and characters of a shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def stored_network(recipe: Mapping[str, Any], where: Path, trust: Trust) -> Netw
 
     name, options = str(recipe["model"]), recipe.get("options") or {}
     if not isinstance(options, Mapping):
-        raise StorageError(f'{str(where)!r}: its "options" are {_short(options)}, not an object. Restore it.')
+        raise StorageError(f'{str(where)!r}: its "options" are {brief(options)}, not an object. Restore it.')
     if trust.model is not None:
         network = find_network(trust.model, "--model")
     elif ":" not in name:
@@ -189,15 +190,15 @@ def stored_network(recipe: Mapping[str, Any], where: Path, trust: Trust) -> Netw
     elif trust.everything:
         network = find_network(name, f"{where.name}:")
     else:
-        given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
-        refuse_code(where, f"{_short(name)}{f' with {given}' if given else ''}", "network", "--model")
+        given = ", ".join(f"{key}={brief(value)}" for key, value in options.items())
+        refuse_code(where, f"{brief(name)}{f' with {given}' if given else ''}", "network", "--model")
     if network.name in models.names():
         try:
             models.check_arguments(network.name, options)
         except UnsupportedError as error:
             raise StorageError(f"{str(where)!r} was edited wrongly: {error}") from error
     elif options and not trust.everything:
-        given = ", ".join(f"{key}={_short(value)}" for key, value in options.items())
+        given = ", ".join(f"{key}={brief(value)}" for key, value in options.items())
         raise UnsupportedError(
             f"{str(where)!r} gives {given} to {network.name!r}, which is not a network of the paper; nothing was run. "
             "Pass --trust to run it with them."
@@ -218,12 +219,12 @@ def stored_example(network: Network, recipe: Mapping[str, Any], where: Path, tru
         return find_example(network, trust.inputs, trust.example)
     shapes, function = recipe.get("inputs"), recipe.get("example")
     if shapes:
-        if not isinstance(shapes, list | tuple) or len(shapes) > _SHOWN:
-            raise StorageError(f'{str(where)!r}: its "inputs" are {_short(shapes)}, not a list of shapes. Restore it.')
+        if not isinstance(shapes, list | tuple) or len(shapes) > _MOST:
+            raise StorageError(f'{str(where)!r}: its "inputs" are {brief(shapes)}, not a list of shapes. Restore it.')
         return _empty(shapes, f"{str(where)!r}: the input", _STORED, "meta")
     if function:
         if not trust.everything:
-            refuse_code(where, _short(function), "example", "--input")
+            refuse_code(where, brief(function), "example", "--input")
         return code(str(function), f"{where.name}:")()
     return find_example(network, (), None)
 
@@ -263,22 +264,17 @@ def _empty(shapes: Sequence[Any], what: str, most: int, device: str) -> Any:
     for shape in shapes:
         sizes = [int(size[:20]) for size in shape.split("x")] if _is_shape(shape) else [0]
         if 0 in sizes:
-            raise UnsupportedError(f"{what} {_short(shape)} is not a shape. Write the sizes with an x: 1x1x64x64x64.")
+            raise UnsupportedError(f"{what} {brief(shape)} is not a shape. Write the sizes with an x: 1x1x64x64x64.")
         if math.prod(sizes) > most:
             raise UnsupportedError(
-                f"{what} {_short(shape)} has more than {most} elements. Pass a smaller one with --input."
+                f"{what} {brief(shape)} has more than {most} elements. Pass a smaller one with --input."
             )
         tensors.append(torch.empty(sizes, device=device))
     return tuple(tensors) if len(tensors) > 1 else tensors[0]
 
 
 def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, str) and _SHAPE.fullmatch(shape) is not None and len(shape) <= _SHOWN
-
-
-def _short(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
+    return isinstance(shape, str) and _SHAPE.fullmatch(shape) is not None and len(shape) <= _MOST
 
 
 def _public(value: Any) -> list[str]:

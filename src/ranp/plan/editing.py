@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import index
+from typing import Any
 
 import numpy as np
 
-from ranp.errors import PlanMismatchError, unknown_name
+from ranp.errors import PlanMismatchError, brief, unknown_name
 from ranp.plan.classes import Flags, choice
 from ranp.plan.notation import parse_indices
 from ranp.plan.value import Cut, Plan
@@ -34,8 +36,8 @@ def edit(plan: Plan, changes: Mapping[str, Keep]) -> Plan:
     stays = choice(plan)
     asked: dict[int, tuple[str, bool]] = {}
     for layer, keep in changes.items():
-        for index, (number, flag) in enumerate(_wish(plan, layer, keep, stays)):
-            channel = f"channel {index} of {layer!r}"
+        for at, (number, flag) in enumerate(_wish(plan, layer, keep, stays)):
+            channel = f"channel {at} of {layer!r}"
             other, before = asked.setdefault(number, (channel, flag))
             if before != flag:
                 goes, remains = (other, channel) if flag else (channel, other)
@@ -75,23 +77,33 @@ def _wish(plan: Plan, layer: str, keep: Keep, stays: Flags) -> Iterable[tuple[in
             indices = parse_indices(keep, size)
         except ValueError as error:
             raise PlanMismatchError(f"for layer {layer!r}, {error}.") from error
+    elif isinstance(keep, int | np.integer) and not isinstance(keep, bool):
+        indices = _first(plan, layer, int(keep), stays)
     else:
-        indices = _first(plan, layer, keep, stays) if isinstance(keep, int) else tuple(sorted(set(keep)))
-    if not indices or set(map(type, indices)) != {int} or indices[0] < 0 or indices[-1] >= size:
+        indices = _whole(keep)
+    if not indices or indices[0] < 0 or indices[-1] >= size:
         raise PlanMismatchError(
-            f"layer {layer!r} cannot keep {keep!r}. Give at least one channel from 0 to {size - 1}."
+            f"layer {layer!r} cannot keep {brief(keep)}. Give at least one channel, whole numbers from 0 to {size - 1}."
         )
     flags = np.zeros(size, dtype=bool)
     flags[list(indices)] = True
-    for index in np.flatnonzero(~flags & (np.asarray(classes) == 0)).tolist():
-        raise PlanMismatchError(f"channel {index} of layer {layer!r} must stay. Keep it too.")
+    for at in np.flatnonzero(~flags & (np.asarray(classes) == 0)).tolist():
+        raise PlanMismatchError(f"channel {at} of layer {layer!r} must stay. Keep it too.")
     return zip(classes, flags.tolist(), strict=True)
+
+
+def _whole(keep: Any) -> tuple[int, ...]:
+    """The indices in order, of Python's or numpy's kind; empty if one is anything else, a flag for instance."""
+    try:
+        return tuple(sorted({index(value) if not isinstance(value, bool) else -1 for value in keep}))
+    except TypeError:
+        return ()
 
 
 def _first(plan: Plan, layer: str, width: int, stays: Flags) -> tuple[int, ...]:
     """The channels that stay if so many do: what must, then the lowest kept, then the lowest removed ones."""
     classes, size = plan.classes.layers[layer], plan.channels[layer]
-    if isinstance(width, bool) or not 1 <= width <= size:
+    if not 1 <= width <= size:
         raise PlanMismatchError(f"layer {layer!r} cannot keep {width!r} channels. Give a number from 1 to {size}.")
     counts = Counter(classes)
     order = sorted(counts, key=lambda number: not stays[number])  # a sort leaves equals in the layer's order
@@ -121,4 +133,4 @@ def _first(plan: Plan, layer: str, width: int, stays: Flags) -> tuple[int, ...]:
             f"layer {layer!r} cannot keep {width} channels, since some stand or fall together. Ask for {told}, or name "
             "the channels."
         )
-    return tuple(index for index, number in enumerate(classes) if number in chosen)
+    return tuple(at for at, number in enumerate(classes) if number in chosen)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from reprlib import repr as brief
 from typing import Any, NamedTuple
 
 from ranp import files
-from ranp.errors import PlanMismatchError, StorageError
+from ranp.errors import PlanMismatchError, StorageError, brief
 from ranp.plan.classes import ChannelClasses
 from ranp.plan.notation import format_classes, format_indices, parse_classes, parse_indices
 from ranp.plan.value import Cut, Plan, Sparsity
@@ -32,8 +31,8 @@ def to_json(plan: Plan) -> str:
     for name, by_dim in plan.cuts.items():
         cuts[name] = {str(dim): {"size": cut.size, "keep": format_indices(cut.keep)} for dim, cut in by_dim.items()}
     uncut: dict[str, dict[str, str]] = {}
-    for name, texts in classes.dims.items():
-        for dim, text in texts.items():
+    for name in (*plan.cuts, *(name for name in classes.dims if name not in plan.cuts)):  # as it will be read again
+        for dim, text in sorted(classes.dims.get(name, {}).items()):
             if dim in cuts.get(name, {}):
                 cuts[name][dim]["classes"] = text
             else:

@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from ranp.errors import UnsupportedError, unknown_name
+from ranp import arguments
 
 OPTIMISERS = ("sgd", "momentum", "adam", "adamw", "rmsprop", "none")
 """``momentum`` is SGD with momentum; ``none`` stops after the backward pass."""
@@ -48,12 +48,12 @@ class TrainingStep:
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch is not None and (not isinstance(self.batch, int) or self.batch < 1):
-            raise UnsupportedError(f"batch={self.batch!r} of a training step: pass an integer >= 1, or None")
-        if self.optimiser not in OPTIMISERS:
-            raise UnsupportedError(unknown_name("optimiser", self.optimiser, OPTIMISERS))
-        if self.precision not in (*WHOLE, *AUTOCAST):
-            raise UnsupportedError(unknown_name("precision", self.precision, (*WHOLE, *AUTOCAST)))
+        if self.batch is not None:
+            allowed = "a whole number from 1 on, or None for that of the inputs"
+            object.__setattr__(self, "batch", arguments.whole("batch", self.batch, allowed=allowed))
+        arguments.flag("checkpointing", self.checkpointing)
+        arguments.choice("optimiser", self.optimiser, OPTIMISERS)
+        arguments.choice("precision", self.precision, (*WHOLE, *AUTOCAST))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
+from ranp import arguments
 from ranp.checkpointing import checkpointed
 from ranp.errors import RanpError, UnsupportedError
 from ranp.rehearsal import optimisers
@@ -64,6 +65,10 @@ def rehearse(
         UnsupportedError: The network or the loss asks for values of tensors, or does not run on the example.
     """
     model = stage.unwrap(model)
+    if step is not None:
+        arguments.kind("step", step, TrainingStep, "a ranp.TrainingStep")
+    if loss is not None:
+        arguments.function("loss", loss, "a function loss(output, target), or None")
     holds_integers = any(
         not stage.is_floating(tensor) and tensor.device.type != "meta" for tensor in stage.tensors_in((example, target))
     )
@@ -88,8 +93,8 @@ def rehearse(
             logger.info("train mode refuses a batch of one (%s); rehearsed with two", _brief(refusal))
             return doubled
     raise UnsupportedError(
-        f"{type(model).__name__} cannot be rehearsed without data ({_brief(refusal)}); pass the inputs of one call, and"
-        " a network and a loss whose code does not ask for the values of tensors"
+        f"{type(model).__name__} cannot be rehearsed without data ({arguments.told(refusal)}). Pass the inputs of one "
+        "call, and a network and a loss whose code does not ask for the values of tensors."
     ) from refusal
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from ranp import arguments
 from ranp.rehearsal import Rehearsal, TrainingStep, rehearse
 from ranp.rehearsal.running import Loss
 from ranp.speed.table import Progress, Table
@@ -42,12 +43,22 @@ def step_time(
         UnsupportedError: The network cannot be rehearsed.
         StorageError: The file of the table is damaged or cannot be written.
     """
+    arguments.kind("step", step, TrainingStep, "a ranp.TrainingStep; for an inference, call ranp.latency")
+    _check(table, progress)
     return _seconds(rehearse(model, example, step=step, loss=loss, target=target), table, progress)
 
 
 def latency(model: nn.Module, example: Any, *, table: Table | None = None, progress: Progress | None = None) -> float:
     """Seconds of one inference, in eval mode and without gradients. Otherwise as ``step_time``."""
+    _check(table, progress)
     return _seconds(rehearse(model, example, step=None), table, progress)
+
+
+def _check(table: object, progress: object) -> None:
+    if table is not None:
+        arguments.kind("table", table, Table, "a ranp.speed.Table, or None for that of this machine")
+    if progress is not None:
+        arguments.function("progress", progress, "a function (done, all), or None")
 
 
 def _seconds(rehearsal: Rehearsal, table: Table | None, progress: Progress | None) -> float:

@@ -48,6 +48,7 @@ class Lessons:
         code_pins: Operators around which code assumes channels, and what must stay there.
         mirrors: Attributes that hold a width, with the channels they count.
         unions: Channels of which one attribute counts two sets.
+        distrusted: Channels of layers without which slim networks failed their check, and how it is told.
         refuted: Guesses at a part that need not be tried again.
         failures: How often a part has failed.
     """
@@ -56,6 +57,7 @@ class Lessons:
     code_pins: dict[Place, CodePin] = field(default_factory=dict)
     mirrors: dict[Key, Vector] = field(default_factory=dict)
     unions: list[tuple[Vector, Vector]] = field(default_factory=list)
+    distrusted: list[tuple[Vector, str]] = field(default_factory=list)
     refuted: set[tuple[Part, str]] = field(default_factory=set)
     failures: Counter[Part] = field(default_factory=Counter)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ranp.tracing.constants import Values
 from ranp.tracing.labels import FILLER, RIGID, Classes, Vector, has_filler
 from ranp.tracing.running import Births, OpRecord
 
@@ -115,28 +116,45 @@ def restricted(births: Births, keep: Mask) -> dict[tuple[str, int], Vector]:
     return {key: labels[keep[labels]] for key, labels in births.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Comparison:
-    """Compares a slim run with the full one, operator by operator, while the slim one runs."""
+    """Compares a slim run with the full one, operator by operator, while the slim one runs.
+
+    Attributes:
+        expected: What the full network ran.
+        roots: Class of each label.
+        keep: Labels that stay.
+        numbers: False where plain numbers may come from the data, and so tell nothing.
+    """
 
     expected: Sequence[OpRecord]
     roots: Vector
     keep: Mask
     numbers: bool = True
-    """False where plain numbers may come from the data, and so tell nothing."""
 
     def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
         """Raises at the first operator that is another one, or reads other channels."""
         if index >= len(self.expected):
             raise MisalignedError(index - 1, f"the slim network runs {record.name} where the full one had ended")
-        full = self.expected[index]
-        if full.name != record.name:
+        if self.expected[index].name != record.name:
+            full = self.expected[index]
             raise MisalignedError(index, f"the slim network runs {record.name} where the full one runs {full.name}")
-        if self.numbers and full.numbers != record.numbers:
+        self.compare(index, record)
+
+    def compare(self, index: int, record: OpRecord) -> None:
+        """Raises if an operator does not read what is left of what the full network's operator of that number reads."""
+        full = self.expected[index]
+        if self.numbers and not np.array_equal(full.numbers, record.numbers, equal_nan=True):
             raise MisalignedError(
                 index, f"code around {full.name} in {full.where!r} computes a number from the count of channels"
             )
-        mine = {(i, d): v for i, d, v in record.inputs}
+        if self.numbers:
+            self._compare_constants(index, full, record)
+        self._compare_shapes(index, full, record)
+        self._compare_labels(index, full, {(i, d): v for i, d, v in record.inputs})
+
+    def _compare_labels(self, index: int, full: OpRecord, mine: dict[tuple[int, int], Vector]) -> None:
+        """Every operator must read the channels that stay, in their order."""
         for i, d, vector in full.inputs:
             stays = vector[self.keep[vector]]
             slim = mine.pop((i, d), None)
@@ -152,6 +170,36 @@ class Comparison:
                 )
         if not all(self._single(vector) for vector in mine.values()):
             raise MisalignedError(index, f"{full.name} in {full.where!r} reads channels the full network does not")
+
+    def _compare_constants(self, index: int, full: OpRecord, slim: OpRecord) -> None:
+        """Every constant must hold, for the channels that stay, the numbers it held in the full network."""
+        mine = {constant.number: constant.values for constant in slim.constants}
+        for constant in full.constants:
+            values = constant.values
+            for dim, vector in enumerate(constant.labels):
+                if vector is not None and values.shape[dim] == len(vector):
+                    values = values.take(np.flatnonzero(self.keep[vector]), axis=dim)
+            found = mine.get(constant.number)
+            if found is None or found.ndim != values.ndim or not _alike(found, values):
+                raise MisalignedError(
+                    index, f"code around {full.name} in {full.where!r} makes a constant that depends on the channels"
+                )
+
+    def _compare_shapes(self, index: int, full: OpRecord, slim: OpRecord) -> None:
+        """Every tensor must be as large as what stays of the full network's."""
+        expected = [None if shape is None else list(shape) for shape in full.shapes]
+        for i, d, vector in full.inputs:
+            shape = expected[i]
+            if shape is not None:
+                shape[d] = -1 if has_filler(vector) else int(np.count_nonzero(self.keep[vector]))
+        for wanted, found in zip(expected, slim.shapes, strict=False):
+            if wanted is None or found is None:
+                continue
+            if len(wanted) != len(found) or any(w not in (-1, f) for w, f in zip(wanted, found, strict=True)):
+                raise MisalignedError(
+                    index,
+                    f"code around {full.name} in {full.where!r} regroups channels: {found}, and not {tuple(wanted)}",
+                )
 
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""
@@ -169,9 +217,55 @@ class Comparison:
         return bool(((self.roots[full] == self.roots[slim]) | (slim == RIGID)).all())
 
 
+@dataclass(slots=True)
+class LooseComparison(Comparison):
+    """Compares where some layer keeps a single channel: torch then moves data in other ways, or not at all.
+
+    Operators that only move data are passed over. Where the others do not pair up either, ``lost`` is set, and nothing
+    more is compared.
+    """
+
+    at: int = 0
+    lost: bool = False
+
+    def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
+        """Raises where an operator reads other channels, sizes or numbers than are left of the full network's."""
+        if self.lost or record.name in MOVING:
+            return
+        while self.at < len(self.expected) and self.expected[self.at].name in MOVING:
+            self.at += 1
+        full = self.expected[self.at] if self.at < len(self.expected) else None
+        ranks = None if full is None else [None if shape is None else len(shape) for shape in full.shapes]
+        if full is None or full.name != record.name or ranks != [None if s is None else len(s) for s in record.shapes]:
+            self.lost = True
+            return
+        self.compare(self.at, record)
+        self.at += 1
+
+    def _compare_labels(self, index: int, full: OpRecord, mine: dict[tuple[int, int], Vector]) -> None:
+        """Labels that are still there must be the right ones; single channels have none, and are rigid when joined."""
+        for i, d, vector in full.inputs:
+            slim = mine.get((i, d))
+            stays = vector[self.keep[vector]]
+            if slim is None or len(slim) != len(stays):
+                continue
+            told = (slim > RIGID) & (stays > RIGID)
+            if (self.roots[slim[told]] != self.roots[stays[told]]).any():
+                raise MisalignedError(
+                    index, f"{full.name} in {full.where!r} reads other channels than the full network"
+                )
+
+
+def _alike(one: Values, other: Values) -> bool:
+    """True for equal numbers; along a dimension of size one they count for all."""
+    if any(n != m and 1 not in (n, m) for n, m in zip(one.shape, other.shape, strict=True)):
+        return False
+    return bool(np.isclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True).all())
+
+
 def finished(comparison: Comparison, count: int) -> None:
     """The slim run must also run as long as the full one."""
-    if count < len(comparison.expected):
+    if not isinstance(comparison, LooseComparison) and count < len(comparison.expected):
         missing = comparison.expected[count]
         raise MisalignedError(count, f"the slim network ended before {missing.name} in {missing.where!r}")
 
@@ -199,5 +293,10 @@ def meeting_constants(record: OpRecord) -> list[Vector]:
     return found
 
 
+MOVING = frozenset(
+    "view _unsafe_view reshape _reshape_alias expand clone contiguous squeeze unsqueeze permute transpose t alias "
+    "detach as_strided".split()
+)
+"""Operators that move data and compute nothing; whether they run may depend on sizes alone."""
 CONTRACTIONS = ("convolution", "mm", "bmm")
 """Operators whose first input alone holds the channels that do not fit; the weight's outputs are not to blame."""

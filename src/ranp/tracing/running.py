@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,11 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from ranp.tracing import rules
+from ranp.tracing.constants import Constants, MadeFromNumbers, Values, compact
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.operation import Op, flat_tensors, labels_of, put_labels, taint_of
 from ranp.tracing.recording import ModuleStack
 from ranp.tracing.stage import (
+    ambient_seed,
     call,
     drawn_so_far,
     execute,
@@ -38,6 +41,22 @@ Births = Mapping[tuple[str, int], Vector]
 """``(tensor name, dimension) -> labels`` of every parameter and buffer."""
 
 
+Place = tuple[str, str, int]
+"""Module, operator, and which one of its kind in that module: tells an operator in a run at another size too."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetConstant:
+    """A constant where it meets tensors that are none."""
+
+    number: int
+    """Of the tensor among the arguments."""
+    values: Values
+    """Its numbers; a dimension along which they are the same has size one."""
+    labels: tuple[Vector | None, ...]
+    """For each dimension the channels that its numbers meet one by one, if the operator works element by element."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpRecord:
     """What one operator took in: enough to name it, to pin it, and to compare it with the slim network's."""
@@ -48,6 +67,10 @@ class OpRecord:
     """Number of the tensor among the arguments, dimension, labels."""
     numbers: tuple[int | float, ...] = ()
     """Plain numbers that meet the elements: one that depends on the count of channels is another one when some go."""
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    """Of each tensor among the arguments; None for those whose size tells nothing, such as constants."""
+    constants: tuple[MetConstant, ...] = ()
+    """Constants that meet other tensors here."""
 
 
 @dataclass(slots=True)
@@ -78,6 +101,16 @@ class Ledger:
     """Layer module -> labels of its output channels, for layers whose weight is computed."""
     drew: bool = False
     """True if the code drew random numbers that may have decided its path."""
+
+    def places(self) -> list[Place]:
+        """Where every operator stands."""
+        seen: Counter[tuple[str, str]] = Counter()
+        found = []
+        for record in self.records:
+            key = (record.where, record.name)
+            found.append((*key, seen[key]))
+            seen[key] += 1
+        return found
 
     def join(self, other: Ledger) -> None:
         """Takes in what another run of the same network left, but for the operators themselves."""
@@ -124,6 +157,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layers: Collection[str],
         *,
         outermost: frozenset[int] = frozenset(),
+        outermost_at: frozenset[Place] = frozenset(),
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
@@ -134,6 +168,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
         self.outermost, self.before, self.run, self.after = outermost, before, run, after
         self.depthwise, self.decisions = depthwise, decisions
+        self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
+        self.constants = Constants(meta=run is execute)
         self.unread: dict[int, list[weakref.ref[torch.Tensor]]] = {}
         self.held: list[torch.Tensor] = []
         starts = sorted((int(labels[0]), key) for key, labels in births.items())
@@ -158,7 +194,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             (i, d, v.copy() if has_filler(v) else v) for i, t in enumerate(ins) for d, v in labels_of(t).items()
         )
         name = func._schema.name.split("::")[-1]
-        record = OpRecord(name, where, inputs, _numbers(func, args))
+        known = [self.constants.of(tensor) for tensor in ins]
+        shapes = tuple(_shape(tensor) if value is None else None for tensor, value in zip(ins, known, strict=True))
+        record = OpRecord(name, where, inputs, _numbers(func, args), shapes, self._met(func, ins, known))
         index = len(self.ledger.records)
         if self.before is not None:
             self.before(index, record, ins)
@@ -171,11 +209,15 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             remember_reduced(name, ins, out)
             if name in TO_PYTHON:
                 self.ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
+        self.constants.follow(func, args, kwargs, out)
         if self.after is not None:
             self.after(func, args, kwargs, out, where)
         self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        op = Op(func, args, kwargs, out, self.space, where, index, index in self.outermost, depthwise, self._on_layer)
+        place = (where, name, self.seen[where, name])
+        self.seen[where, name] += 1
+        outermost = index in self.outermost or place in self.outermost_at
+        op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
             found(op)
@@ -187,6 +229,20 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif name not in rules.IGNORED:
             self._unknown(op, func)
         return out
+
+    def _met(self, func: Any, ins: list[torch.Tensor], known: list[torch.Tensor | None]) -> tuple[MetConstant, ...]:
+        """Constants among the arguments of an operator, unless nothing else is there. Only of runs without data."""
+        if self.run is not execute or all(v is None for v in known) or all(v is not None for v in known):
+            return ()
+        aligned = rules.by_element(func)
+        found = []
+        for number, (tensor, value) in enumerate(zip(ins, known, strict=True)):
+            values = None if value is None or not (aligned or is_floating(tensor)) else compact(value)
+            if values is not None:
+                others = [other for other, its in zip(ins, known, strict=True) if its is None] if aligned else []
+                labels = tuple(_meeting(others, values.ndim - dim, tensor.shape[dim]) for dim in range(values.ndim))
+                found.append(MetConstant(number, values, labels))
+        return tuple(found)
 
     def _decide(self, func: Any, ins: list[torch.Tensor], out: Any, index: int) -> Any:
         """Writes down what data decided, or lets a cut copy decide as the full network did.
@@ -270,6 +326,19 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.ledger.functional_at[op.index] = home[0]
 
 
+def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    return tuple(tensor.shape) if is_floating(tensor) and not tensor.is_nested else None
+
+
+def _meeting(tensors: list[torch.Tensor], back: int, size: int) -> Vector | None:
+    """Labels along a dimension, counted from the last, of the first tensor that has some there."""
+    for tensor in tensors:
+        vector = labels_of(tensor).get(tensor.dim() - back)
+        if vector is not None and len(vector) == size:
+            return vector
+    return None
+
+
 def _decision(value: Any) -> Any:
     """A copy of what is no floating-point tensor; None for the rest."""
     if isinstance(value, torch.Tensor):
@@ -314,15 +383,17 @@ def run_labelled(
     """Runs a copy once with labels; pins what the outputs carry and what was made but never read.
 
     With ``named`` every note knows the module it arose in; a run whose notes are thrown away does without. Random
-    numbers are those of the global generators as they stand, or of ``seed``.
+    numbers are those of Python's and numpy's generators as they stand, or of ``seed``.
     """
     model.train(train)
     with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
-        if seed is not None:
+        if seed is None:
+            ambient_seed()
+        else:
             seed_everything(seed)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
         before = drawn_so_far()
-        with mode:
+        with mode, MadeFromNumbers():
             outputs = call(model, inputs)
         python, numbers = drawn_so_far(), any(record.name in TO_PYTHON for record in ledger.records)
         ledger.drew = python[:2] != before[:2] or (numbers and not torch.equal(python[2], before[2]))

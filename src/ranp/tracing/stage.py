@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from ranp.arguments import network
 from ranp.errors import UnsupportedError
 from ranp.tracing.copying import copy_tree
 from ranp.tracing.operation import flat_tensors
@@ -24,7 +26,12 @@ META = torch.device("meta")
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers."""
+    """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers.
+
+    Raises:
+        UnsupportedError: It is no network, or one that cannot be followed or cut.
+    """
+    network(model)
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -34,9 +41,9 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _plain(leaf: Any) -> Any:
+def _plain(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor without the subclass that would wrap every result anew, and so lose what tensors carry (MetaTensor)."""
-    if not isinstance(leaf, torch.Tensor) or type(leaf) is torch.Tensor:
+    if type(leaf) is torch.Tensor:
         return leaf
     if type(leaf).__torch_function__ is torch._C._disabled_torch_function_impl:  # such as parameters: leave no trace
         return leaf
@@ -45,7 +52,7 @@ def _plain(leaf: Any) -> Any:
 
 def call(model: nn.Module, inputs: Any) -> Any:
     """Calls the model by the batch convention: a tuple is splatted, a dict passed as keywords, else one argument."""
-    inputs = tree_map(_plain, inputs)
+    inputs = map_tensors(_plain, inputs)
     if isinstance(inputs, tuple):
         return model(*inputs)
     if isinstance(inputs, dict):
@@ -73,6 +80,30 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
                     seen.add(id(leaf))
                     todo.append([getattr(leaf, name) for name in names if hasattr(leaf, name)])
     return found
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """The same pytree with every tensor replaced, in dataclasses and plain objects too, of which copies are made."""
+    made: dict[int, Any] = {}
+
+    def replaced(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return function(leaf)
+        if not tensors_in(leaf) or isinstance(leaf, set | frozenset):
+            return leaf
+        if id(leaf) not in made:
+            made[id(leaf)] = twin = copy.copy(leaf)
+            for name in _attributes(leaf):
+                object.__setattr__(twin, name, map_tensors(function, getattr(leaf, name)))
+        return made[id(leaf)]
+
+    return tree_map(replaced, tree)
+
+
+def _attributes(leaf: Any) -> list[str]:
+    """Names of what an object that is no pytree holds, in its dictionary or in slots."""
+    slots = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
+    return [*getattr(leaf, "__dict__", ()), *(name for name in slots if hasattr(leaf, name))]
 
 
 def is_floating(tensor: torch.Tensor) -> bool:
@@ -125,31 +156,29 @@ def meta_copy(model: nn.Module) -> nn.Module:
 
 def to_meta(inputs: Any) -> Any:
     """The same pytree with its floating-point tensors on the meta device (indices keep their values)."""
-    return tree_map(lambda x: x.detach().to(META) if isinstance(x, torch.Tensor) and is_floating(x) else x, inputs)
+    return map_tensors(lambda x: x.detach().to(META) if is_floating(x) else x, inputs)
 
 
 def at_least_two(inputs: Any, count: int = 2) -> Any:
     """The same pytree with a batch of one repeated, since train-mode norms refuse a single value."""
 
-    def repeat(x: Any) -> Any:
-        if isinstance(x, torch.Tensor) and x.dim() > 1 and x.shape[0] == 1:
-            return x.repeat(count, *[1] * (x.dim() - 1))
-        return x
+    def repeat(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(count, *[1] * (x.dim() - 1)) if x.dim() > 1 and x.shape[0] == 1 else x
 
-    return tree_map(repeat, inputs)
+    return map_tensors(repeat, inputs)
 
 
 def redrawn(inputs: Any, seed: int) -> Any:
     """The same pytree with other numbers of the same spread in its floating-point tensors."""
     generator = torch.Generator().manual_seed(seed)
 
-    def draw(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.numel() < 2:
+    def draw(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_floating_point() or x.numel() < 2:
             return x
         noise = torch.randn(x.shape, generator=generator).to(x)
         return x.mean() + noise * x.std().clamp(min=1e-3)
 
-    return tree_map(draw, inputs)
+    return map_tensors(draw, inputs)
 
 
 def redraw_weights(model: nn.Module, seed: int) -> None:
@@ -247,11 +276,30 @@ def in_double(model: nn.Module) -> nn.Module:
     return model
 
 
+AMBIENT = range(0x3A7B1D5E9C2F4000, 0x3A7B1D5E9C2F5000)
+"""Where torch's generator starts in a run; another start means that the code has seeded it."""
+
+
+def ambient_seed(number: int = 0) -> None:
+    """Starts torch's generator, inside ``untouched_rng``, so that code which seeds it itself can be told."""
+    torch.default_generator.manual_seed(AMBIENT[number])
+
+
+def drawn_anew(func: Any, kwargs: Mapping[str, Any]) -> bool:
+    """True for operators whose numbers are other ones at every call: random, and not from a seed in the code.
+
+    What code draws from a seed of its own are constants, one for each channel mostly.
+    """
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    return kwargs.get("generator") is None and torch.default_generator.initial_seed() in AMBIENT
+
+
 def seed_everything(seed: int) -> None:
     """Sets the global generators, inside ``untouched_rng``."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
-    torch.default_generator.manual_seed(seed)
+    ambient_seed(seed)
 
 
 def drawn_so_far() -> tuple[Any, bytes, torch.Tensor]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from ranp.arguments import told
 from ranp.errors import UnsupportedError
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_copy
@@ -21,6 +23,7 @@ from ranp.tracing.learning import CodePin, Failure, Lessons, learn
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
     Comparison,
+    LooseComparison,
     Mask,
     MisalignedError,
     finished,
@@ -52,6 +55,7 @@ ROUNDS = 40
 """Trial cuts before everything that is still in doubt is kept. Real networks needed one to four."""
 
 
+@torch.inference_mode(False)  # its operators are not taken apart into those that have rules
 def trace(model: nn.Module, example: Any) -> Trace:
     """Runs a copy of the model on an example and finds which channels stand or fall together.
 
@@ -151,7 +155,7 @@ class Tracer:
         except Exception as error:
             if any(t.device.type == "meta" for t in tensors_in(self.example)):
                 raise UnsupportedError(
-                    f"the network does not run without data ({_brief(error)}). Pass a real example, not one on meta."
+                    f"the network does not run without data ({told(error)}). Pass a real example, not one on meta."
                 ) from error
             logger.info("running on the real example, since the network needs data: %s", _brief(error))
             self.meta = False
@@ -160,7 +164,7 @@ class Tracer:
             except Exception as real:
                 shapes = [tuple(t.shape) for t in tensors_in(self.example)]
                 raise UnsupportedError(
-                    f"the network does not run on the example of shapes {shapes}: {_brief(real)}. "
+                    f"the network does not run on the example of shapes {shapes}: {told(real)}. "
                     "Pass inputs of one call as example=."
                 ) from real
 
@@ -210,6 +214,8 @@ class Tracer:
                 self.space.pin(labels, "no operator of the run used it", "", quiet=True)
         for one, other in self.lessons.unions:
             self.space.unite(one, other)
+        for vector, reason in self.lessons.distrusted:
+            self.space.pin(vector, reason, "")
         self._keep_what_decides()
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
@@ -344,36 +350,57 @@ class Tracer:
 
     def compare(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[int, str] | None:
         """Runs a cut copy beside the full network's records; None if they agree at every operator."""
-        births = restricted(self.births, keep)
+        expected = self.runs[train].ledger.records
+        return self._compare(slim, Comparison(expected, classes.roots, keep, numbers=self.meta), train)
+
+    def follows(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[bool | None, str]:
+        """The same for a copy with single channels: whether they agree (None: nobody can tell), and what differs."""
+        expected = self.runs[train].ledger.records
+        comparison = LooseComparison(expected, classes.roots, keep, numbers=self.meta)
+        failure = self._compare(slim, comparison, train)
+        if failure is not None:
+            return False, failure[1]
+        return (None if comparison.lost else True), ""
+
+    def _compare(self, slim: nn.Module, comparison: Comparison, train: bool) -> tuple[int, str] | None:
+        births = restricted(self.births, comparison.keep)
         scratch, ledger = LabelSpace(size=self.space.size), Ledger()
         give_birth(slim, scratch, births)
-        comparison = Comparison(self.runs[train].ledger.records, classes.roots, keep, numbers=self.meta)
         try:
-            self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
+            out = self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
             finished(comparison, len(ledger.records))
         except MisalignedError as error:
             self.failure = (train, error.index, error.detail)
+            return self.failure[1:]
         except Exception as error:
             at = len(ledger.records) - (1 if ledger.in_flight else 0)
             self.failure = (train, at, f"code assumes a size: {_brief(error)}")
-        else:
-            return None
-        return self.failure[1:]
-
-    def shapes_differ(self, slim: nn.Module, train: bool) -> str:
-        """Runs a slim copy without comparing channels; tells if it dies or makes outputs of another shape."""
-        ledger = Ledger()
-        try:
-            out = self._run(slim, LabelSpace(), ledger, {}, train, full=False)
-        except Exception as error:
-            at = len(ledger.records) - (1 if ledger.in_flight else 0)
-            self.failure = (train, at, f"code around it assumes a size: {_brief(error)}")
-            return f"the slim network does not run: {_brief(error)}"
+            return self.failure[1:]
         shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
         if shapes == self.runs[train].shapes:
-            return ""
-        self.failure = (train, len(ledger.records) - 1, "the shape of the output depends on it")
-        return f"outputs have shapes {shapes}, not {self.runs[train].shapes}"
+            return None
+        last = min(len(ledger.records), len(comparison.expected)) - 1
+        self.failure = (train, last, f"the outputs have shapes {shapes}, not {self.runs[train].shapes}")
+        return self.failure[1:]
+
+    def layers_to_blame(self) -> tuple[str, ...]:
+        """Layers whose channels the operator reads at which the last comparison failed, or the nearest before it."""
+        if self.failure is None:
+            return ()
+        train, index, _ = self.failure
+        classes = self.space.resolve()
+        found = labels_at(self.runs[train].ledger.records, index, lambda vector: bool(classes.ids[vector].any()))
+        ids = {int(i) for vectors in found.values() for vector in vectors for i in classes.ids[vector]} - {0}
+        return tuple(layer.name for layer in self.assembled(classes).layers if ids & set(layer.classes.tolist()))
+
+    def keeping(self, names: Collection[str], reason: str) -> Trace:
+        """The Trace once the channels of some layers must stay."""
+        classes = self.space.resolve()
+        whole = [layer.classes for layer in self.assembled(classes).layers if layer.name in names]
+        ids = np.unique(np.concatenate(whole))
+        self.lessons.distrusted.append((np.flatnonzero(np.isin(classes.ids, ids[ids != 0])), reason))
+        self.space.pin(*self.lessons.distrusted[-1], "")
+        return self.assembled(self.settle())
 
     def relearned(self) -> Trace:
         """The Trace once what the last failed comparison taught is taken in."""

@@ -20,7 +20,7 @@ from ranp.pruning import Pruned, prune_scored
 from ranp.resources import profile
 from ranp.scores import Scores
 from ranp.selection import Selection
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 from ranp.tracing.trace import Trace
 from ranp.tracing.tracer import Tracer
 
@@ -145,7 +145,7 @@ def scores_of(
 
 
 def _cost(full: nn.Module, plan: Plan, example: Any, resource: str) -> int:
-    costs = profile(slim(full, plan, example=example), example, convention="paper")
+    costs = profile(apply_plan(full, plan, example=example), example, convention="paper")
     return int(getattr(costs, resource))
 
 

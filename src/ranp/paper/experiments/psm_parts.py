@@ -17,7 +17,7 @@ from ranp.paper.published.resource_tables import Part
 from ranp.paper.training.network import make_full
 from ranp.plan import Plan
 from ranp.resources import profile
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 
 __all__ = ["PSM_PARTS", "parts"]
 
@@ -52,7 +52,7 @@ def parts(cell: Cell, plan: Plan | None) -> dict[Part, Costs]:
     task = cell.open()
     example = cell.example(task)
     full = make_full(task, cell.recipe())
-    figures = profile(full if plan is None else slim(full, plan, example=example), example, convention="paper")
+    figures = profile(full if plan is None else apply_plan(full, plan, example=example), example, convention="paper")
     found = {part: figures.part(dims=dims) for part, dims in _DIMS.items()}
     return {part: Costs(each.params, each.flops, each.memory) for part, each in found.items()}
 

@@ -32,7 +32,7 @@ from ranp.paper.recipe import Recipe
 from ranp.paper.training.network import make_full
 from ranp.plan import Plan
 from ranp.resources import profile
-from ranp.slimming import slim
+from ranp.slimming import apply_plan
 
 __all__ = ["SINGLE_GPU", "StepMemory", "cell_of", "copies", "step_memory"]
 
@@ -82,7 +82,7 @@ def step_memory(cell: Cell, plan: Plan | None) -> StepMemory:
     example = cell.example(task)
     with torch.device("meta"):
         full = make_full(task, recipe)
-    network = full if plan is None else slim(full, plan, example=example)
+    network = full if plan is None else apply_plan(full, plan, example=example)
     figures = profile(network, example, convention="true")
     parameters = sum(row.params_bytes for row in figures.rows)
     return StepMemory(copies(recipe) * parameters, sum(row.memory_bytes for row in figures.rows))

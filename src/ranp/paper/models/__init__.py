@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import UnsupportedError, unknown_name
+from ranp.errors import UnsupportedError, brief, unknown_name
 from ranp.initialisation import Initialiser, initialise
 from ranp.paper.models.i3d import I3D
 from ranp.paper.models.mobilenetv2 import MobileNetV2
@@ -38,7 +38,6 @@ class _Network:
 
 _LARGEST, _WIDEST, _LONGEST, _PARAMETERS = 4096, 16.0, 64, 2**31
 """Bounds of the arguments of a network and of the parameters it gets memory for: 8 GiB of float32."""
-_SHOWN = 100
 
 _DEEP = (64, 128, 256, 512, 1024, 1024)
 _SHAPENET = {"in_channels": 1, "classes": 50, "softmax_in_eval": True}
@@ -90,9 +89,9 @@ def check_arguments(name: str, overrides: Mapping[str, Any], prefix: str = "") -
             raise UnsupportedError(f"{prefix}{key}: {unknown_name(f'argument of {name}', key, known)}")
         usual = known[key].default
         if not _is_like(value, usual):
-            told = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}..."
             raise UnsupportedError(
-                f"{prefix}{key}={told}: {name} takes {_allowed(usual)}. Set another, such as {prefix}{key}={usual}."
+                f"{prefix}{key}={brief(value)}: {name} takes {_allowed(usual)}. "
+                f"Set another, such as {prefix}{key}={usual}."
             )
 
 

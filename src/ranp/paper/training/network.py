@@ -14,8 +14,8 @@ from ranp.paper import models
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
 from ranp.plan import Plan, Sparsity
-from ranp.slimming import slim
 from ranp.tracing.stage import call
+from ranp.verification import slim
 
 __all__ = ["check_size", "make_full", "make_optimiser", "make_slim", "options_of", "own_size", "whole"]
 

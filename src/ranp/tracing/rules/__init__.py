@@ -19,12 +19,13 @@ from ranp.tracing.rules import (
     spatial,
     spectral,
 )
-from ranp.tracing.rules.table import IGNORED, Rule, find
+from ranp.tracing.rules.table import IGNORED, Rule, by_element, find
 
 __all__ = [
     "IGNORED",
     "Rule",
     "addressing",
+    "by_element",
     "contraction",
     "factory",
     "find",

@@ -45,6 +45,12 @@ def find(func: Any) -> Rule | None:
     return found
 
 
+@cache
+def by_element(func: Any) -> bool:
+    """True for operators that work element by element on tensors that line up."""
+    return find(func) in (_TABLE["pointwise"], _TABLE["copy"])
+
+
 def _forms(func: Any, name: str) -> Iterator[Any]:
     """The operator, and where it writes in place its other forms: those alone are tagged, of some."""
     yield func
