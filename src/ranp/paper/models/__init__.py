@@ -98,7 +98,7 @@ def check_arguments(name: str, overrides: Mapping[str, Any], prefix: str = "") -
 def _is_like(value: Any, usual: Any) -> bool:
     """Whether a value is of the kind of another, and of a sane size."""
     if isinstance(usual, bool) or isinstance(value, bool):
-        return isinstance(value, type(usual))
+        return isinstance(usual, bool) and isinstance(value, bool)
     if isinstance(usual, int):
         return isinstance(value, int) and 1 <= value <= _LARGEST
     if isinstance(usual, float):
