@@ -208,3 +208,13 @@ def test_a_file_too_large_for_json_is_not_read(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "a.json").write_bytes(b" " * 1001)
     with pytest.raises(StorageError, match=r"a\.json.*more than the 1000 bytes"):
         files.read_json(tmp_path / "a.json", kind="thing", version=1)
+
+
+@pytest.mark.parametrize("path", ["/proc/x", "/dev/null/x/y", "x" * 300, "a\0b"])
+def test_a_place_that_cannot_be_written_is_refused_and_any_other_is_left_as_it_was(path: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot write to"):
+        files.check_writable(tmp_path / path)
+    (tmp_path / "file").write_text("mine")
+    for good in ("", "file", "new", "new/deep/er"):
+        files.check_writable(tmp_path / good)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from ranp.cli import main
+import os
+import sys
 
 if __name__ == "__main__":
+    if not getattr(sys.flags, "safe_path", False) and sys.path[0] == os.getcwd():
+        # Python puts the working folder first for ``-m``: a file there would take the place of an installed module.
+        del sys.path[0]
+    from ranp.cli import main
+
     raise SystemExit(main())

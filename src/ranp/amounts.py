@@ -117,7 +117,10 @@ def both(amount: Amount) -> dict[str, Any]:
 
 def amount_from(value: Mapping[str, Any]) -> Amount:
     """The amount that ``both`` described."""
-    return Amount(int(value["before"]), int(value["after"]))
+    before, after = value["before"], value["after"]
+    if any(type(figure) is not int or abs(figure) >= 2**63 for figure in (before, after)):
+        raise ValueError(f"{before!r} and {after!r} are not both whole numbers of 64 bits")
+    return Amount(before, after)
 
 
 def row_from(entry: Mapping[str, Any]) -> LayerReport:

@@ -79,6 +79,28 @@ def _placed(target: Path, data: bytes) -> bool:
     return True
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuses a place where no file or folder can be made, before any work is done for it.
+
+    A folder is made in the nearest one that is there, and removed: permissions alone do not say what will happen.
+
+    Raises:
+        StorageError: The folder that is there is not writable, the name is too long, or a part of the path is a file.
+    """
+    place = Path(path).absolute()
+    try:
+        with suppress(FileNotFoundError):
+            os.lstat(place)
+        while not place.is_dir():
+            place = place.parent
+        probe = place / f".{secrets.token_hex(8)}.tmp"
+        os.mkdir(probe)
+        os.rmdir(probe)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"cannot write to {str(path)!r}: {reason}. Name another place.") from error
+
+
 def checksum(data: bytes) -> str:
     """The SHA-256 of ``data`` in hexadecimal.
 

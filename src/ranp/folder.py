@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranp import files
 from ranp.errors import StorageError
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ def check_folder(out: Path, *, force: bool, remedy: str = "pass --force to repla
         remedy: What the user may do to have it taken, besides naming another.
 
     Raises:
-        StorageError: It is a file, or holds something and ``force`` is not given.
+        StorageError: It is a file, nothing can be written there, or it holds something and ``force`` is not given.
     """
+    files.check_writable(out)
     settle(out)
     if out.exists() and not out.is_dir():
         raise StorageError(f"--out {str(out)!r} is a file. Name a folder.")
@@ -85,7 +87,7 @@ def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path
     Raises:
         StorageError: Something cannot be written, or ``check_replaceable`` refuses; the folder is then as it was.
     """
-    from ranp import files, storage
+    from ranp import storage
 
     check_replaceable(out, force=True)
     place = out.resolve()
@@ -126,8 +128,8 @@ def settle(out: Path) -> None:
     """
     place = out.resolve()
     new, old = _beside(place, "new"), _beside(place, "old")
-    if not new.is_dir() and not old.is_dir():
-        return
+    if new.is_symlink() or old.is_symlink() or not (new.is_dir() or old.is_dir()):
+        return  # a link was not put there by a replacement, and may lead anywhere
     try:
         if new.is_dir():
             if place.is_dir() and not old.is_dir():
@@ -168,7 +170,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     Raises:
         StorageError: It is no run folder, or a file of it is missing, torn, changed, of another kind or another run.
     """
-    from ranp import files, storage
+    from ranp import storage
 
     settle(folder)
     if not folder.is_dir():

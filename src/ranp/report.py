@@ -33,7 +33,7 @@ from ranp.amounts import (
     unit,
 )
 from ranp.budgets.telling import budget_lines
-from ranp.errors import StorageError
+from ranp.errors import PlanMismatchError, StorageError
 from ranp.obstacles import Obstacle, by_cause, told, what_stays
 from ranp.plan import Plan, Sparsity
 from ranp.resources import profile, profile_of
@@ -60,6 +60,15 @@ class Checks:
     numeric: bool | None
     max_error: float | None
     where: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuses what no verification finds: reports are read from files."""
+        verdicts = all(found is None or type(found) is bool for found in (self.ok, self.certificate, self.numeric))
+        error = self.max_error is None or (type(self.max_error) in (int, float) and abs(self.max_error) < 1e300)
+        if not (verdicts and error and isinstance(self.where, str)):
+            raise ValueError(
+                f"no verification finds max_error={self.max_error!r}, where={self.where!r} or its verdicts"
+            )
 
     @classmethod
     def of(cls, found: Verification) -> Checks:
@@ -198,7 +207,7 @@ class Report:
                 unknown=tuple(map(str, value["unknown_operators"])),
                 checks=None if checks is None else Checks(**checks),
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, PlanMismatchError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise StorageError(f"this is not a valid report: {reason}. Make it again.") from error
 

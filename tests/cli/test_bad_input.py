@@ -174,7 +174,7 @@ KINDS: dict[str, Kind] = {
         f"{SHAPENET} --set options.width=4", "options.width", "'width'", "did you mean 'widths'"
     ),
     "network that cannot be built": Kind(
-        f"{SHAPENET} --set options.widths=4,none", "options.widths", "'none'", "such as options.widths=(16, 32, 64)"
+        f"{SHAPENET} --set options.widths=4,none", "options.widths", "'none'", "such as options.widths=(64, 128"
     ),
     "method without sparsity": Kind(f"{SHAPENET} --method ranp-f", "--sparsity", "--method", "Pass both, or neither"),
     "sparsity out of range": Kind(f"{SHAPENET} --method ranp-f --sparsity 1.5", "--sparsity", "1.5", "from 0 up to"),

@@ -50,7 +50,7 @@ def test_onnx_computes_what_the_slim_network_does(run: Path, capsys: pytest.Capt
     import onnxruntime
 
     file = run.parent / "net.onnx"
-    text = told(capsys, "export", run, "--format", "onnx", "--out", file)
+    text = told(capsys, "export", run, "--trust", "--format", "onnx", "--out", file)
     assert text.startswith(f"wrote {file} (onnx, ")
     assert "input input: batch 1 up; dimension 2 1 up" in text
     assert "checked at 2x1x6x6x6: off by" in text
@@ -67,6 +67,7 @@ def test_a_program_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
     file = run.parent / "net.pt2"
     options = ("--format", "torch-export", "--dynamic", "batch", "--input", "1x1x4x4x4", "--json")
+    options += ("--model", f"{CODE}:small")
     value = json.loads(told(capsys, "export", run, *options, "--out", file))
     assert value["path"] == str(file)
     assert value["max_error"] == 0
@@ -81,7 +82,7 @@ def test_the_recipe_tells_the_inputs(tmp_path: Path, capsys: pytest.CaptureFixtu
     shapes = ("--input", "1x1x4x4", "--input", "1x1x3x3x3")
     how = ("--method", "random", "--sparsity", "0.3", "--out", tmp_path / "run")
     told(capsys, "prune", f"{CODE}:two_inputs", *shapes, *how)
-    out = ("--format", "torch-export", "--out", tmp_path / "net.pt2", "--json")
+    out = ("--model", f"{CODE}:two_inputs", "--format", "torch-export", "--out", tmp_path / "net.pt2", "--json")
     value = json.loads(told(capsys, "export", tmp_path / "run", *out))
     assert value["checks"][0]["shapes"] == [[1, 1, 4, 4], [1, 1, 3, 3, 3]]
     assert value["inputs"] == ["flat", "deep"]
@@ -92,14 +93,24 @@ def test_the_network_may_have_moved(run: Path, capsys: pytest.CaptureFixture[str
     files.write_json(run / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
     storage.save(path, storage.load(path, networks_to_name.small), storage.plan_of(path), recipe=recipe)
     out = ("--format", "torch-export", "--out", run.parent / "net.pt2")
-    assert "no module 'gone'" in refused(capsys, "export", run, *out)
-    told(capsys, "export", run, *out, "--model", f"{CODE}:small")
+    assert "no module 'gone'" in refused(capsys, "export", run, *out, "--trust")
+    told(capsys, "export", run, *out, "--model", f"{CODE}:small", "--example", f"{CODE}:example")
+
+
+def test_code_that_the_folder_names_is_not_run_unless_it_is_trusted(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--format", "torch-export", "--out", run.parent / "net.pt2")
+    line = refused(capsys, "export", run, *out)
+    assert f"recipe.json' names '{CODE}:small' as its network; nothing was run. Pass --model" in line
+    line = refused(capsys, "export", run, *out, "--model", f"{CODE}:small")
+    assert f"recipe.json' names '{CODE}:batches' as its batches; nothing was run. Pass --input" in line
 
 
 def test_a_file_is_replaced_only_if_forced(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = run.parent / "net.pt2"
     file.write_text("precious")
-    out = ("--format", "torch-export", "--dynamic", "none", "--out", file)
+    out = ("--trust", "--format", "torch-export", "--dynamic", "none", "--out", file)
     assert "--force" in refused(capsys, "export", run, *out)
     assert file.read_text() == "precious"
     told(capsys, "export", run, *out, "--force")
@@ -110,7 +121,7 @@ def test_refusals_are_one_line_and_write_nothing(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, file = run.parent, run.parent / "net"
-    out = ("--format", "torch-export", "--out", file)
+    out = ("--trust", "--format", "torch-export", "--out", file)
     assert "did you mean 'onnx'" in refused(capsys, "export", run, "--format", "onx", "--out", file)
     assert "Allowed: auto, batch, none" in refused(capsys, "export", run, *out, "--dynamic", "all")
     assert "--out" in refused(capsys, "export", run)

@@ -336,7 +336,7 @@ def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkey
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ranp.cli.sources.find_network", interrupted)
+    monkeypatch.setattr("ranp.paper.naming.find_network", interrupted)
     assert main(["profile", "x"]) == 130
 
 

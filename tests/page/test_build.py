@@ -15,8 +15,9 @@ from ranp import files
 from ranp.amounts import MB, UNITS, scaled, unit
 from ranp.errors import StorageError
 from ranp.page import build
-from ranp.page.gather import gather
+from ranp.page.gather import RunFolder, gather
 from ranp.page.rebuilding import network_of, study_of
+from ranp.paper.naming import NOTHING, Trust
 from ranp.report import Report
 from ranp.study import Study
 
@@ -190,10 +191,13 @@ def test_without_scores_the_rest_still_comes(tmp_path: Path) -> None:
     assert told.data["studies"] == {}
 
 
-def test_without_the_code_of_the_network_the_rest_still_comes(tmp_path: Path) -> None:
-    write_pruned(tmp_path / "run", model="no_such_package.networks:make", task="")
-    told = read(build.build([tmp_path / "run"]))
-    assert any("cannot be made again here" in note and "no_such_package" in note for note in told.notes)
+@pytest.mark.parametrize(
+    ("trust", "why"), [(NOTHING, "nothing was run. Pass --model"), (Trust(everything=True), "there is no module")]
+)
+def test_without_the_code_of_the_network_the_rest_still_comes(trust: Trust, why: str, tmp_path: Path) -> None:
+    write_pruned(tmp_path / "run", model="no_such_package.networks:make", options={}, task="")
+    told = read(build.build([tmp_path / "run"], trust=trust))
+    assert any(why in note and "no_such_package" in note for note in told.notes)
     assert told.table("Every layer")
 
 
@@ -302,10 +306,11 @@ def test_places_where_nothing_can_be_written_are_refused_first(tmp_path: Path) -
 
 
 def test_networks_are_made_again_as_they_were() -> None:
-    network = network_of({"model": "unet3d-shapenet", "options": {"widths": [4, 8]}, "inputs": ["2x1x8x8x8"]})
-    assert tuple(network.example.shape) == (2, 1, 8, 8, 8)
-    assert network.build()(network.example.new_zeros(network.example.shape, device="cpu")).shape[0] == 2
-    pair = network_of({"model": "psm-sceneflow"}).example
+    told = {"model": "unet3d-shapenet", "options": {"widths": [4, 8]}, "inputs": ["2x1x8x8x8"]}
+    make, example = network_of(RunFolder(Path("run"), "run", told))
+    assert tuple(example.shape) == (2, 1, 8, 8, 8)
+    assert make()(example.new_zeros(example.shape, device="cpu")).shape[0] == 2
+    _, pair = network_of(RunFolder(Path("run"), "run", {"model": "psm-sceneflow"}))
     assert len(pair) == 2
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from ranp.cli.console import printable, say
 from ranp.cli.demo import demo
 from ranp.cli.evaluate import evaluate
 from ranp.cli.export import export
@@ -68,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"] or ["--help"]
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.DEBUG if debug else logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Plain("%(levelname)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.WARNING)
     try:
         status = app(given, prog_name="ranp", standalone_mode=False)
     except KeyboardInterrupt:
@@ -85,6 +88,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _fail(reason: str, status: int, debug: bool) -> int:
     if debug:
-        traceback.print_exc()
-    typer.echo(f"error: {' '.join(reason.split())}", err=True)
+        say(traceback.format_exc(), err=True)
+    say(f"error: {' '.join(reason.split())}", err=True)
     return status
+
+
+class _Plain(logging.Formatter):
+    """Messages name layers and files, which may hold anything."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))

@@ -17,9 +17,36 @@ _FILE_WIDTH = 200
 """Columns of a table that goes into a file or a pipe, where rich would cut at 80."""
 
 
+def printable(text: str, *, lines: bool = True) -> str:
+    r"""The text with all that could steer a terminal or hide in it written out: ESC becomes ``\x1b``.
+
+    >>> print(printable("conv\x1b[2J"))
+    conv\x1b[2J
+
+    Args:
+        text: What names and files say.
+        lines: Leave line breaks as they are.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    kept = "\n" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Writes a line to stdout, or to stderr; nothing in it steers the terminal."""
+    typer.echo(printable(text), err=err)
+
+
 def show_json(value: Any) -> None:
     """Writes one JSON value to stdout."""
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    typer.echo("".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text))
+
+
+def _escape(character: str) -> str:
+    """A character as JSON can say it; ``json.dumps`` leaves DEL as it is."""
+    return json.dumps(character)[1:-1] if ord(character) > 0x7F else f"\\u{ord(character):04x}"
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", left: int = 1) -> None:
@@ -35,14 +62,17 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: s
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
+    # What stands in a table comes from files and names: it is shown as it is, never read as markup.
+    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False, markup=False, emoji=False)
     if title:
-        console.print(title, style="bold", soft_wrap=True)
+        console.print(printable(title, lines=False), style="bold", soft_wrap=True)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for index, name in enumerate(header):
-        table.add_column(name, justify="left" if index < left else "right", no_wrap=index >= left)
+        table.add_column(
+            printable(name, lines=False), justify="left" if index < left else "right", no_wrap=index >= left
+        )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(printable(cell, lines=False) for cell in row))
     console.print(table)
 
 
@@ -72,15 +102,15 @@ def progress_bars(
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[remark]}"),
+        TextColumn("{task.fields[remark]}", markup=False),
     )
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
     if quiet or not console.is_terminal:
         last: dict[str, str] = {}
 
@@ -89,22 +119,23 @@ def progress_bars(
             if label not in lines:
                 last[label] = line
             elif not quiet:
-                console.print(line, markup=False)
+                console.print(printable(line, lines=False))
 
         yield note
         for line in () if quiet else last.values():
-            console.print(line, markup=False)
+            console.print(printable(line, lines=False))
         return
     with Progress(*columns, console=console) as progress:
         bars: dict[str, TaskID] = {}
 
         def move(label: str, done: int, total: int | None, remark: str = "") -> None:
             if label in lines:
-                console.print(f"{label} {done} of {total}: {remark}", markup=False)
+                console.print(printable(f"{label} {done} of {total}: {remark}", lines=False))
                 return
+            shown = printable(remark, lines=False)
             if label not in bars:
-                bars[label] = progress.add_task(label, total=total, remark=remark)
-            progress.update(bars[label], completed=done, total=total, remark=remark)
+                bars[label] = progress.add_task(printable(label, lines=False), total=total, remark=shown)
+            progress.update(bars[label], completed=done, total=total, remark=shown)
 
         yield move
 

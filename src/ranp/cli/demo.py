@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli.console import progress_bars, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_table
 from ranp.cli.options import Json
 
 
@@ -27,12 +27,14 @@ def demo(
     from importlib.util import find_spec
 
     from ranp.errors import UnsupportedError
+    from ranp.files import check_writable
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
     if find_spec("plotly") is None:  # better now than in some minutes
         raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
+    check_writable(out)
     settings = Settings(sparsity=sparsity, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
         shown = run(out, settings, progress)
@@ -48,5 +50,5 @@ def demo(
         return
     show_table(HEADER, comparison.rows(), title="Part segmentation of procedural 3D shapes")
     for note in comparison.notes:
-        typer.echo(f"- {note}")
-    typer.echo(f"\nwrote {', '.join(path.name for path in files)} and a run folder for each network to {out}")
+        say(f"- {note}")
+    say(f"\nwrote {', '.join(path.name for path in files)} and a run folder for each network to {out}")

@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from ranp.cli.console import progress_bars, show_json, show_table
-from ranp.cli.options import AllowMissing, DataFolder, Device, Json
+from ranp.cli.options import AllowMissing, DataFolder, Device, FolderModel, Json, Trusted
 
 
 def evaluate(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that ranp train wrote.")],
     data: DataFolder = None,
     allow_missing: AllowMissing = False,
+    model: FolderModel = None,
+    trust: Trusted = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -22,20 +24,20 @@ def evaluate(
     from ranp.errors import StorageError, unknown_name
     from ranp.folder import read_run
     from ranp.paper import tasks, training
-    from ranp.paper.training.evaluation import recipe_of
+    from ranp.paper.naming import Trust
+    from ranp.paper.training.evaluation import data_of, recipe_of
 
     read_run(folder)
     stored, recipe = recipe_of(folder)
     if stored["task"] not in tasks.names():
         wrong = unknown_name("task", stored["task"], tasks.names())
         raise StorageError(f"{str(folder / 'recipe.json')!r} names an {wrong} Restore it.")
-    before = stored.get("data") or {}
-    where = data or (Path(before["folder"]) if before.get("folder") else None)
-    task = tasks.get(
-        stored["task"], where, allow_missing=allow_missing or bool(before.get("allow_missing")), fold=recipe.fold
-    )
+    before, partial = data_of(stored)
+    where = data or before
+    task = tasks.get(stored["task"], where, allow_missing=allow_missing or partial, fold=recipe.fold)
+    said = Trust(model, everything=trust)
     with training.joined(device) as team, progress_bars(quiet=not team.leads) as progress:
-        figures = training.evaluate(folder, task, team=team, progress=progress)
+        figures = training.evaluate(folder, task, trust=said, team=team, progress=progress)
     if not team.leads:
         return
     if as_json:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli.console import show_json
-from ranp.cli.options import Example, Inputs, Json
+from ranp.cli.console import say, show_json
+from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted
+
+if TYPE_CHECKING:
+    from ranp.paper.naming import Network, Trust
+
+_REMEMBERED: dict[str, type] = {"task": str, "scale": str, "batches": str, "loss": str, "size": int}
+"""What a recipe says of its data, as far as the inputs of one call follow from it."""
 
 
 def export(
@@ -19,24 +25,24 @@ def export(
         str, typer.Option(help="What may vary: auto (batch and space, as far as possible), batch, or none.")
     ] = "auto",
     opset: Annotated[int | None, typer.Option(min=1, help="Version of the ONNX operators.")] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="How the full network is made, instead of what the folder says.")
-    ] = None,
+    model: FolderModel = None,
     inputs: Inputs = None,
     example: Example = None,
+    trust: Trusted = False,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the slim network of a run folder as ONNX or as a torch.export program, and check it against PyTorch.
 
-    The inputs are those the network was pruned with, unless --input or --example says otherwise.
+    The inputs are those the network was pruned with, unless --input or --example says otherwise. Code that
+    the folder names is run with --trust only; or name the network here with --model.
     """
     from ranp import load
-    from ranp.cli.sources import find_network, with_options
     from ranp.errors import UnsupportedError, unknown_name
     from ranp.folder import read_run
     from ranp.integrations import exporting
     from ranp.integrations.export_formats import FORMATS
+    from ranp.paper.naming import Trust, stored_network
 
     # Everything that can be refused is refused before anything slow begins.
     if format not in FORMATS:
@@ -46,35 +52,42 @@ def export(
     exporting.check_target(out, force=force)
     FORMATS[format].require()
     recipe = read_run(folder)
-    network = with_options(find_network(model or recipe["model"]), recipe.get("options") or {})
-    given = _example(network, recipe, inputs or (), example)
+    said = Trust(model, inputs or (), example, trust)
+    network = stored_network(recipe, folder / "recipe.json", said)
+    given = _example(network, recipe, folder / "recipe.json", said)
     slim = load(folder / "model.safetensors", network.build, example=given)
     made = exporting.export(slim, given, out, format=format, dynamic=dynamic, opset=opset, force=force)
     if as_json:
         show_json(made.to_dict())
         return
-    typer.echo(f"wrote {made.path} ({made.format}, {made.path.stat().st_size / 2**20:.2f} MiB)")
+    say(f"wrote {made.path} ({made.format}, {made.path.stat().st_size / 2**20:.2f} MiB)")
     for name in made.inputs:
         spans = [span for span in made.dynamic if span.input == name]
         sizes = "; ".join(f"{'batch' if s.dimension == 0 else f'dimension {s.dimension}'} {s}" for s in spans)
-        typer.echo(f"input {name}: {sizes or 'fixed sizes'}")
+        say(f"input {name}: {sizes or 'fixed sizes'}")
     for reason in made.reasons:
-        typer.echo(f"note: {reason}")
+        say(f"note: {reason}")
     for check in made.checks:
         shapes = " and ".join("x".join(map(str, shape)) for shape in check.shapes)
-        typer.echo(f"checked at {shapes}: off by {check.error:.1e} of the largest output")
+        say(f"checked at {shapes}: off by {check.error:.1e} of the largest output")
 
 
-def _example(network: Any, recipe: dict[str, Any], inputs: Any, example: str | None) -> Any:
+def _example(network: Network, recipe: dict[str, Any], where: Path, said: Trust) -> Any:
     """What goes into the network: said here, said to ``ranp prune``, known of the network, or the first batch."""
-    from ranp.cli.sources import Choice, find_data, find_example, needed_example
+    from ranp.cli.sources import Choice, find_data
+    from ranp.errors import StorageError
+    from ranp.paper.naming import needed_example, refuse_code, stored_example
 
-    if inputs or example:
-        return find_example(network, inputs, example)
-    if recipe.get("inputs") or recipe.get("example") or network.example is not None:
-        return find_example(network, recipe.get("inputs") or (), recipe.get("example"))
+    given = stored_example(network, recipe, where, said)
+    if given is not None:
+        return given
     used = recipe.get("data") or {}
-    known = {name: used[name] for name in ("task", "scale", "batches", "loss", "size") if name in used}
+    known = {name: used[name] for name in _REMEMBERED if used.get(name)} if isinstance(used, dict) else {"data": used}
+    for name, value in known.items():
+        if not isinstance(value, _REMEMBERED.get(name, ())):
+            raise StorageError(f"{str(where)!r}: {name} of its data is {value!r}. Restore it, or pass --input.")
+        if name in ("batches", "loss") and not said.everything:
+            refuse_code(where, repr(value), name, "--input")
     data = find_data(network, Choice(**known, max_batches=1))
     if data is None:
         return needed_example(network, (), None)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli.console import progress_bar, show_json, show_table
+from ranp.cli.console import progress_bar, say, show_json, show_table
 from ranp.cli.options import (
     AllowMissing,
     Batch,
@@ -135,10 +135,10 @@ def fit(
         title=f"{model}, {optimizer}, {precision}, {told('train-memory', allowed)}",
     )
     if now.needed <= allowed:
-        typer.echo(f"{where} fits as it is: {told('train-memory', now.needed)}")
+        say(f"{where} fits as it is: {told('train-memory', now.needed)}")
     elif plan is not None:
         removed = _removed(plan)
-        typer.echo(
+        say(
             f"{where} fits with a sparsity of {removed['sparsity']:.2%} "
             f"({setup.method.name}, {setup.criterion.name}):\n"
             f"  {removed['kept']} of {plan.sparsity.channels} channels, {costs['flops']:.1%} of the FLOPs, "
@@ -146,7 +146,7 @@ def fit(
             f"  ranp prune {model} ... --budget train-memory={memory}"
         )
     else:
-        typer.echo(f"{where} does not fit at any sparsity: {refusal}")
+        say(f"{where} does not fit at any sparsity: {refusal}")
 
 
 def _given(setup: Setup) -> tuple[Any, Setup]:

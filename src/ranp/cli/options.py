@@ -116,5 +116,12 @@ Checkpointing = Annotated[
     bool,
     typer.Option("--checkpointing", help="Activation checkpointing: less memory, more time.", rich_help_panel=_STEP),
 ]
+FolderModel = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="How the full network is made, instead of what the folder says."),
+]
+Trusted = Annotated[
+    bool, typer.Option("--trust", help="Run the code that the folder names; without it nothing in a file is run.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="Of everything random.", rich_help_panel=_RUN)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=_RUN)]

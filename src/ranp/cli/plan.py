@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli.console import show_json, show_table
+from ranp.cli.console import say, show_json, show_table
 from ranp.cli.options import Json
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def show(file: File, as_json: Json = False) -> None:
     ]
     show_table(("layer", "channels", "kept", "share"), rows, title=title)
     if found.altered:
-        typer.echo("edited since it was made: the method and the budgets are those of the plan it was before")
+        say("edited since it was made: the method and the budgets are those of the plan it was before")
     for line in lines:
-        typer.echo(line)
+        say(line)
     for note in found.notes:
-        typer.echo(f"note: {note}")
+        say(f"note: {note}")
 
 
 @plan.command()
@@ -97,7 +97,7 @@ def edit(
 
 def _show_changes(changes: Sequence[Change]) -> None:
     if not changes:
-        typer.echo("the plans keep the same channels")
+        say("the plans keep the same channels")
         return
     rows = [
         (

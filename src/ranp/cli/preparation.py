@@ -6,18 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ranp.cli.sources import (
-    Choice,
-    Data,
-    Network,
-    code,
-    find_data,
-    find_example,
-    find_network,
-    needed_example,
-    with_options,
-)
+from ranp.cli.sources import Choice, Data, find_data
 from ranp.errors import UnsupportedError, unknown_name
+from ranp.paper.naming import Network, code, find_example, find_network, needed_example, with_options
 
 if TYPE_CHECKING:
     from ranp.criteria import Criterion

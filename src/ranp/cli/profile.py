@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli.console import show_json, show_table
+from ranp.cli.console import say, show_json, show_table
 from ranp.cli.options import Example, Inputs, Json
 
 if TYPE_CHECKING:
-    from ranp.cli.sources import Network
+    from ranp.paper.naming import Network
     from ranp.profiles import Profile
     from ranp.tracing.trace import Trace
 
@@ -37,16 +37,16 @@ def profile(
     Nothing is allocated: the network is run without data. A network with 2D and 3D layers is also split into them.
     """
     from ranp import resources
-    from ranp.cli.sources import find_network, needed_example
     from ranp.errors import UnsupportedError
     from ranp.obstacles import told, what_stays
+    from ranp.paper.naming import find_network, needed_example
     from ranp.storage import NETWORKS, hollow
     from ranp.tracing.stage import tensors_in
 
     if listing:
         from ranp.paper import models
 
-        typer.echo("\n".join(sorted({*models.names(), *NETWORKS})))
+        say("\n".join(sorted({*models.names(), *NETWORKS})))
         return
     if model is None:
         raise UnsupportedError("which network? Pass MODEL, or --list for the registered ones.")
@@ -65,14 +65,14 @@ def profile(
         show_json({"model": model, "inputs": shapes, **found.to_dict(), "parts": split, **more})
         return
     if layers:
-        typer.echo(f"{found}\n")
+        say(f"{found}\n")
     rows = [("all", *_cells(found)), *((f"{name} layers", *_cells(part)) for name, part in parts.items())]
     title = f"{model} on {', '.join(shapes)}, {convention} convention"
     show_table(("", *_HEADER), rows, title=title)
     if found.uncounted and not layers:
-        typer.echo(f"no FLOPs rule for: {', '.join(found.uncounted)}")
+        say(f"no FLOPs rule for: {', '.join(found.uncounted)}")
     if trace is not None:
-        typer.echo(f"to prune: {told(stay, trace.channels)}")
+        say(f"to prune: {told(stay, trace.channels)}")
 
 
 def _traced(network: Network, example: Any) -> Trace:

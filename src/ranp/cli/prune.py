@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ranp.cli.console import progress_bar, show_json
+from ranp.cli.console import progress_bar, say, show_json
 from ranp.cli.options import (
     AllowMissing,
     Batch,
@@ -218,12 +218,12 @@ def prune(
             more = {} if predicted is None else {"train_memory": dict(zip(("before", "after"), predicted, strict=True))}
             show_json({**pruned.report.to_dict(), **more, "files": [str(path) for path in written]})
             return
-        typer.echo(str(pruned.report))
+        say(str(pruned.report))
         if predicted is not None:
             before, after = (told("train-memory", figure) for figure in predicted)
-            typer.echo(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
+            say(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
         if written:
-            typer.echo(f"\nwrote {', '.join(map(str, written))}")
+            say(f"\nwrote {', '.join(map(str, written))}")
 
 
 def _multiple(text: str) -> int | str:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli.console import progress_bars
+from ranp.cli.console import progress_bars, say
+from ranp.cli.options import Example, FolderModel, Inputs, Trusted
 
 
 def report(
@@ -19,21 +20,29 @@ def report(
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write every figure as SVG and PDF for a paper, too.")
     ] = None,
+    model: FolderModel = None,
+    inputs: Inputs = None,
+    example: Example = None,
+    trust: Trusted = False,
 ) -> None:
     """Show what was pruned, why, and what it buys: one interactive HTML file, no network needed to read it.
 
-    One run, several side by side, or the folder of a reproduction or demonstration.
+    One run, several side by side, or the folder of a reproduction or demonstration. Where a folder names code, the page
+    leaves out what needs it and says so, unless --trust runs it, or --model (with --input or --example) names it here.
     """
     from ranp import files
     from ranp.page.build import check_target, page
     from ranp.page.figures import write_figures
     from ranp.page.material import collect
+    from ranp.paper.naming import Trust
 
     check_target(out)
+    if figures is not None:
+        files.check_writable(figures / "a figure")
     with progress_bars() as progress:
-        material = collect(folders, progress)
+        material = collect(folders, progress, trust=Trust(model, inputs or (), example, trust))
         files.write_atomic(out, page(material, title=title).encode("utf-8"))
         drawn = [] if figures is None else write_figures(material, figures)
-    typer.echo(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
+    say(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
     if drawn:
-        typer.echo(f"wrote {len(drawn)} drawings to {figures}")
+        say(f"wrote {len(drawn)} drawings to {figures}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli.console import progress_bars, show_json
+from ranp.cli.console import progress_bars, say, show_json
 from ranp.cli.options import Device, Json
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def reproduce(
         return
     for path in written:
         if path.suffix == ".md":
-            typer.echo(path.read_text(encoding="utf-8"))
-    typer.echo(f"wrote {', '.join(path.name for path in written) or 'no table yet'} to {out}")
+            say(path.read_text(encoding="utf-8"))
+    say(f"wrote {', '.join(path.name for path in written) or 'no table yet'} to {out}")
 
 
 def _wanted(scale: str, seeds: int, quick: bool, resources_only: bool, data: list[str]) -> Wanted:

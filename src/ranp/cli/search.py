@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from ranp.cli.console import progress_bar, show_json
+from ranp.cli.console import progress_bar, say, show_json
 from ranp.cli.options import (
     AllowMissing,
     Batches,
@@ -112,10 +110,10 @@ def search(
             }
         )
         return
-    typer.echo(
+    say(
         f"largest feasible sparsity of {model} with {setup.method.name} ({setup.criterion.name}): {best:.4%}\n"
         f"it removes {plan.sparsity.removed} of {plan.sparsity.channels} channels ({plan.sparsity.achieved:.2%})"
     )
     if limit:
-        typer.echo(f"one channel more {limit}")
-    typer.echo(told(stay, found.channels))
+        say(f"one channel more {limit}")
+    say(told(stay, found.channels))

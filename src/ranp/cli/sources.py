@@ -1,41 +1,21 @@
-"""From the words of a command line to values: networks, examples, batches and losses, by name or by code."""
+"""From the words of a command line to data to score on: batches and losses, by code, or those of a task."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ranp.errors import UnsupportedError, unknown_name
+from ranp.paper.naming import Network, code
 
 if TYPE_CHECKING:
     from torch import nn
 
-_CODE = re.compile(r"[\w.]+:[\w.]+")
-_SHAPE = re.compile(r"\d+(x\d+)*")
 TASK_BATCHES = 10
 """How many batches of a task are scored unless told otherwise; the paper takes the whole training set once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """MODEL of the command line.
-
-    Attributes:
-        name: As it was typed.
-        build: Makes the full network.
-        example: ``example(device)`` makes the inputs it is known by; None for code of the user's.
-    """
-
-    name: str
-    build: Callable[[], nn.Module]
-    example: Callable[[str], Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +72,6 @@ class Data:
     check: Callable[..., None] | None = None
 
 
-def code(text: str, option: str) -> Any:
-    """The value that ``package.module:name`` names; the current folder is searched too.
-
-    Raises:
-        UnsupportedError: Not of that form, or there is no such module or name.
-    """
-    if not _CODE.fullmatch(text):
-        raise UnsupportedError(f"{option} {text!r} is not code. Write package.module:function.")
-    module_name, _, path = text.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        value: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise UnsupportedError(
-                f"{option} {text!r}: there is no module {error.name!r} here or installed. Check its name."
-            ) from error
-        raise
-    for part in path.split("."):
-        if not hasattr(value, part):
-            raise UnsupportedError(f"{option} {text!r}: {unknown_name('name', part, _public(value))}")
-        value = getattr(value, part)
-    return value
-
-
-def find_network(text: str) -> Network:
-    """The network that MODEL names.
-
-    Raises:
-        UnsupportedError: No registered name, and no code either.
-    """
-    from ranp.paper import models
-    from ranp.storage import NETWORKS
-
-    if ":" in text:
-        function = code(text, "MODEL")
-        if not callable(function):
-            raise UnsupportedError(
-                f"MODEL {text!r} is a {type(function).__name__}. Name a function that makes a network."
-            )
-        return Network(text, function, None)
-    if text not in NETWORKS:
-        raise UnsupportedError(f"{unknown_name('network', text, NETWORKS)} Or write package.module:function.")
-    known = (lambda device: models.example(text, device)) if text in models.names() else None
-    return Network(text, NETWORKS.get(text), known)
-
-
 def make(network: Network, device: str) -> nn.Module:
     """Builds a network for real and puts it on a device.
 
@@ -157,51 +89,6 @@ def make(network: Network, device: str) -> nn.Module:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UnsupportedError(f"--device {device!r} cannot be used ({reason}). Try --device cpu.") from error
-
-
-def find_example(network: Network, shapes: Sequence[str], function: str | None, device: str = "meta") -> Any:
-    """The inputs of one call: ``--example``, ``--input``, or those the network is known by; None if nothing says.
-
-    Raises:
-        UnsupportedError: Both options are given, or a shape is not written as ``1x1x64x64x64``.
-    """
-    import torch
-
-    if shapes and function:
-        raise UnsupportedError("--input and --example both say what goes in. Pass one of them.")
-    if function:
-        return code(function, "--example")()
-    for shape in shapes:
-        if not _SHAPE.fullmatch(shape) or "0" in shape.split("x"):
-            raise UnsupportedError(f"--input {shape!r} is not a shape. Write the sizes with an x: 1x1x64x64x64.")
-    if shapes:
-        tensors = tuple(torch.empty([int(n) for n in shape.split("x")], device=device) for shape in shapes)
-        return tensors if len(tensors) > 1 else tensors[0]
-    return None if network.example is None else network.example(device)
-
-
-def needed_example(network: Network, shapes: Sequence[str], function: str | None) -> Any:
-    """``find_example``, where nothing else could tell the size.
-
-    Raises:
-        UnsupportedError: Nothing says what goes in.
-    """
-    example = find_example(network, shapes, function)
-    if example is None:
-        raise UnsupportedError(
-            f"nothing says what goes into {network.name!r}. Pass --input 1x1x64x64x64 (once for each input), "
-            "or --example package.module:function."
-        )
-    return example
-
-
-def with_options(network: Network, options: Mapping[str, Any]) -> Network:
-    """The network built with other arguments than its name says; it is then no longer known by that name's example."""
-    if not options:
-        return network
-    from ranp.paper.recipe import as_arguments
-
-    return replace(network, build=partial(network.build, **as_arguments(options)), example=None)
 
 
 def find_data(network: Network, choice: Choice) -> Data | None:
@@ -265,7 +152,7 @@ def _task_data(network: Network, name: str, choice: Choice) -> Data:
     options = dict(recipe.options) if recipe.network == network.name else {}
     if network.name in models.names():
         options |= found.source.options
-    edge = choice.size or recipe.size
+    edge = replace(recipe, size=choice.size or recipe.size).size  # refuses what no memory could hold
     if choice.size is None and choice.scale != "cpu" and recipe.network != network.name in models.names():
         edge = own_size(network.name)  # the recipe is another network's
     count = choice.max_batches or TASK_BATCHES
@@ -284,7 +171,3 @@ def _task_data(network: Network, name: str, choice: Choice) -> Data:
         sized = replace(recipe, network=network.name, options=options)
         check = partial(check_size, found, sized, example_of(found, edge, choice.seed), 1, f"--size {edge}")
     return Data(batches, found.loss, found.strength, used, options, example, check)
-
-
-def _public(value: Any) -> list[str]:
-    return [name for name in dir(value) if not name.startswith("_")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli.console import progress_bars, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_table
 from ranp.cli.options import AllowMissing, DataFolder, Device, Exact, Json, Scale, Strength
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def train(
     Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
     bit by bit as if it had not been.
     """
+    from ranp import files
     from ranp.errors import PlanMismatchError, UnsupportedError
     from ranp.paper import tasks, training
     from ranp.plan import Plan
@@ -77,6 +78,7 @@ def train(
     if sparsity is not None and not 0 <= sparsity < 1:
         raise UnsupportedError(f"--sparsity {sparsity:g} is no fraction. Pass one from 0 up to below 1.")
     tasks.get(task)
+    files.check_writable(out)
     cut = None if plan is None else Plan.load(plan)
     how = None
     if method is not None and sparsity is not None:
@@ -121,7 +123,7 @@ def _found(
     from ranp.cli.sources import find_recipe
     from ranp.errors import UnsupportedError
     from ranp.paper import tasks
-    from ranp.paper.training.evaluation import recipe_of
+    from ranp.paper.training.evaluation import data_of, recipe_of
     from ranp.paper.training.runs import restarted
 
     task = tasks.get(name)
@@ -130,9 +132,8 @@ def _found(
         stored, begun = recipe_of(out)
         if stored["task"] != name:
             raise UnsupportedError(f"{str(out)!r} is a run of task {stored['task']!r}, not {name!r}. Name that one.")
-        before = stored.get("data") or {}
-        data = data or (Path(before["folder"]) if before.get("folder") else None)
-        allow_missing = allow_missing or bool(before.get("allow_missing"))
+        before, partial = data_of(stored)
+        data, allow_missing = data or before, allow_missing or partial
         if scale is None:
             recipe = begun
     wanted = recipe.but(settings)
@@ -169,4 +170,4 @@ def _show(run: Run, task: Any, team: Team, as_json: bool) -> None:
     share = run.plan.sparsity.of_channels
     title = f"{task.name}: {len(run.plan.widths)} layers, {share:.1%} of the channels removed, the last epochs"
     show_table(("epoch", "loss", *names, "seconds"), rows, title=title)
-    typer.echo(f"wrote {run.folder}")
+    say(f"wrote {run.folder}")

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ranp.errors import DataError, StorageError, UnsupportedError, unknown_name
+from ranp.files import check_writable
 from ranp.integrations.export_checks import Check, compare, first_line, run
 from ranp.integrations.export_formats import FORMATS, Format, quiet
 from ranp.integrations.export_programs import make_program
@@ -154,8 +155,10 @@ def check_target(path: Path, *, force: bool) -> None:
     """Refuses a place that a file cannot go to, before anything slow begins.
 
     Raises:
-        StorageError: There is a file already and ``force`` is not given, a folder of that name, or no folder for it.
+        StorageError: There is a file already and ``force`` is not given, a folder of that name, no folder for it, or
+            nothing can be written there.
     """
+    check_writable(path)
     if path.is_dir():
         raise StorageError(f"{str(path)!r} is a folder. Name a file.")
     if path.exists() and not force:

@@ -20,17 +20,26 @@ from ranp.page.markup import Section, note, picture, text
 from ranp.page.material import Material, Progress, collect
 from ranp.page.rebuilding import Absent
 from ranp.page.wording import method_name, share
+from ranp.paper.naming import NOTHING, Trust
 
 __all__ = ["build", "check_target", "page", "write"]
 
 
-def write(folders: Sequence[Path], out: Path, *, title: str | None = None, progress: Progress | None = None) -> Path:
+def write(
+    folders: Sequence[Path],
+    out: Path,
+    *,
+    title: str | None = None,
+    trust: Trust = NOTHING,
+    progress: Progress | None = None,
+) -> Path:
     """Writes one HTML file about runs, which needs nothing else: no network, no file beside it.
 
     Args:
         folders: Run folders, or folders that hold some.
         out: The file; what it held before is replaced in one step, or not at all.
         title: Heading of the page; default: what it is about.
+        trust: What may run beside registered networks: no code at all unless it says so.
         progress: Told ``(what is going on, done, total, remark)``.
 
     Raises:
@@ -38,7 +47,7 @@ def write(folders: Sequence[Path], out: Path, *, title: str | None = None, progr
         UnsupportedError: Plotly is not installed.
     """
     check_target(out)
-    files.write_atomic(out, build(folders, title=title, progress=progress).encode("utf-8"))
+    files.write_atomic(out, build(folders, title=title, trust=trust, progress=progress).encode("utf-8"))
     return out
 
 
@@ -46,9 +55,10 @@ def check_target(out: Path) -> None:
     """Refuses a place where no page can be written, before anything slow begins.
 
     Raises:
-        StorageError: It is a folder, or lies in none.
+        StorageError: It is a folder, lies in none, or nothing can be written there.
         UnsupportedError: Plotly is not installed.
     """
+    files.check_writable(out)
     if out.is_dir():
         raise StorageError(f"--out {str(out)!r} is a folder. Name a file, such as report.html.")
     if not out.parent.is_dir():
@@ -56,9 +66,11 @@ def check_target(out: Path) -> None:
     _plotly()
 
 
-def build(folders: Sequence[Path], *, title: str | None = None, progress: Progress | None = None) -> str:
+def build(
+    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Progress | None = None
+) -> str:
     """The page about runs, as text; see ``write``."""
-    return page(collect(folders, progress), title=title)
+    return page(collect(folders, progress, trust=trust), title=title)
 
 
 def page(material: Material, *, title: str | None = None) -> str:

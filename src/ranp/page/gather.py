@@ -23,6 +23,8 @@ _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
 _ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
 _SUM = re.compile(r"-[0-9a-f]{10}$")
+_LARGEST = 1e300
+"""The largest figure in a journal: sums of them are still finite."""
 _TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
@@ -188,12 +190,23 @@ def _checked(path: Path, told: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
         StorageError: A line is no record of a step or an epoch.
     """
     for number, record in enumerate(told, 1):
-        good = isinstance(record, dict) and isinstance(record.get("step"), int)
-        if not good or not isinstance(record.get("valid", {}), dict | None):
+        if not _is_record(record):
             raise StorageError(
                 f"line {number} of {str(path)!r} is no record of training. Remove it, or restore the file."
             )
     return told
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it says which step or epoch it is of, and holds figures where figures belong."""
+    if not isinstance(record, dict) or not isinstance(record.get("valid", {}), dict | None):
+        return False
+    counted = ("step", "epoch") if record.get("kind") == "epoch" else ("step",)
+    figures = [record.get(name) for name in ("epoch", "loss", "seconds", "learning_rate")]
+    figures += (record.get("valid") or {}).values()
+    return all(type(record.get(name)) is int and 1 <= record[name] < 2**63 for name in counted) and all(
+        figure is None or (type(figure) in (int, float) and abs(figure) <= _LARGEST) for figure in figures
+    )
 
 
 def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:

@@ -11,6 +11,7 @@ from ranp.page.choosing import of_task, representatives
 from ranp.page.gather import RunFolder, gather
 from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
 from ranp.page.tables import Table
+from ranp.paper.naming import NOTHING, Trust
 
 if TYPE_CHECKING:
     from ranp.drawing import Picture
@@ -52,25 +53,26 @@ class Material:
         return [run for label in self.studies for run in self.runs if run.label == label]
 
 
-def collect(folders: Sequence[Path], progress: Progress | None = None) -> Material:
+def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust: Trust = NOTHING) -> Material:
     """Reads folders, and works out what needs the networks.
 
     Args:
         folders: Run folders, or folders that hold some.
         progress: Told ``(what is going on, done, total, remark)``.
+        trust: What may run beside registered networks: no code at all unless it says so.
 
     Raises:
         StorageError: A folder is none, holds nothing to report, or a file of it is torn or of another kind.
     """
     told = progress or _silent
     gathered = gather([Path(folder) for folder in folders])
-    studies = {run.label: study_of(run, _under(run.label, told)) for run in chosen(gathered.runs)}
+    studies = {run.label: study_of(run, _under(run.label, told), trust=trust) for run in chosen(gathered.runs)}
     groups = of_task([run for run in gathered.runs if run.records])
     pictures: dict[str, tuple[Picture, ...] | Absent] = {}
     for number, (task, members) in enumerate(groups.items(), 1):
-        pictures[task] = pictures_of(representatives(members)[:_BESIDE])
+        pictures[task] = pictures_of(representatives(members)[:_BESIDE], trust)
         told("predicting", number, len(groups), task)
-    return Material(gathered.runs, gathered.tables, bills_of(gathered.runs), studies, pictures)
+    return Material(gathered.runs, gathered.tables, bills_of(gathered.runs, trust), studies, pictures)
 
 
 def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:

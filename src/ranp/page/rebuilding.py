@@ -6,24 +6,18 @@ page then says why in one sentence, and shows the rest.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-from torch import nn
-
-from ranp.errors import RanpError, UnsupportedError, unknown_name
+from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import FULL, RunFolder
+from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
 from ranp.resources import profile
 from ranp.scores import Scores
 from ranp.slimming import apply_plan
-from ranp.storage import NETWORKS, hollow, load
+from ranp.storage import Build, hollow, load
 
 if TYPE_CHECKING:
     from ranp.drawing import Picture
@@ -53,56 +47,25 @@ class Bill:
     memory: int
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The full network of a run, ready to be made."""
+def network_of(run: RunFolder, trust: Trust = NOTHING) -> tuple[Build, Any]:
+    """What makes the full network of a run, and inputs of one call without data.
 
-    build: Callable[[], nn.Module]
-    example: Any
-
-
-def network_of(recipe: Mapping[str, Any]) -> Network:
-    """How to make the full network of a run, and inputs of one call without data.
+    Where the folder names no code, it says all that is needed, and nothing of what else was said takes its place.
 
     Raises:
-        UnsupportedError: Nothing has that name, or nothing says what goes in.
+        UnsupportedError: The folder names code and nobody trusts it, nothing has that name, or nothing says what goes
+            in.
     """
-    from ranp.paper import models
-    from ranp.paper.recipe import as_arguments
-
-    name = str(recipe["model"])
-    options = as_arguments(recipe.get("options") or {})
-    if ":" in name:
-        make: Callable[..., nn.Module] = _code(name)
-    elif name in NETWORKS:
-        make = NETWORKS.get(name)
-    else:
-        raise UnsupportedError(unknown_name("network", name, NETWORKS))
-    shapes = recipe.get("inputs") or ()
-    if shapes:
-        tensors = tuple(torch.empty([int(n) for n in str(shape).split("x")], device="meta") for shape in shapes)
-        example: Any = tensors if len(tensors) > 1 else tensors[0]
-    elif recipe.get("example"):
-        example = _code(str(recipe["example"]))()
-    elif name in models.names():
-        example = models.example(name, "meta")
-    else:
-        raise UnsupportedError(f"the recipe does not say what goes into {name!r}")
-    return Network(partial(make, **options), example)
+    where = run.folder / "recipe.json"
+    said = trust if named_code(run.recipe) else NOTHING
+    network = stored_network(run.recipe, where, said)
+    example = stored_example(network, run.recipe, where, said)
+    if example is None:
+        raise UnsupportedError(f"the recipe does not say what goes into {network.name!r}")
+    return network.build, example
 
 
-def _code(text: str) -> Any:
-    """What ``package.module:name`` names; the current folder is searched too, as on the command line."""
-    module, _, path = text.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    value: Any = importlib.import_module(module)
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
-def bills_of(runs: Sequence[RunFolder]) -> dict[str, Bill | Absent]:
+def bills_of(runs: Sequence[RunFolder], trust: Trust) -> dict[str, Bill | Absent]:
     """What each run's network takes, by label: from its report, from the report of a run of the same network, or
     counted on the network itself.
     """  # noqa: D205 -- one sentence
@@ -119,25 +82,28 @@ def bills_of(runs: Sequence[RunFolder]) -> dict[str, Bill | Absent]:
         elif run.method == FULL and run.network_key in full:
             bills[run.label] = full[run.network_key]
         else:
-            bills[run.label] = _attempt("Costs", partial(_counted, run))
+            bills[run.label] = _attempt("Costs", partial(_counted, run, trust))
     return bills
 
 
-def _counted(run: RunFolder) -> Bill:
-    network = network_of(run.recipe)
-    model = hollow(network.build)
+def _counted(run: RunFolder, trust: Trust) -> Bill:
+    build, example = network_of(run, trust)
+    model = hollow(build)
     if run.plan is not None:
-        model = apply_plan(model, run.plan, example=network.example)
-    costs = profile(model, network.example, convention="paper")
+        model = apply_plan(model, run.plan, example=example)
+    costs = profile(model, example, convention="paper")
     return Bill(costs.params, costs.flops, costs.memory)
 
 
-def study_of(run: RunFolder, progress: Callable[[int, int], object] | None = None) -> Study | Absent:
+def study_of(
+    run: RunFolder, progress: Callable[[int, int], object] | None = None, *, trust: Trust = NOTHING
+) -> Study | Absent:
     """How widths and costs move with sparsity, for the run's method and for importance alone.
 
     Args:
         run: One that pruned.
         progress: Told ``(done, of how many)``.
+        trust: What may run beside registered networks.
     """
     if run.report is None:
         return Absent("The run did not prune, so there are no scores to choose channels by.")
@@ -149,18 +115,18 @@ def study_of(run: RunFolder, progress: Callable[[int, int], object] | None = Non
             "scores."
         )
     raw = Scores.load(run.scores)
-    return _attempt("Other sparsities", partial(_studied, run, raw, progress))
+    return _attempt("Other sparsities", partial(_studied, run, raw, trust, progress))
 
 
-def _studied(run: RunFolder, raw: Scores, progress: Callable[[int, int], object] | None) -> Study:
+def _studied(run: RunFolder, raw: Scores, trust: Trust, progress: Callable[[int, int], object] | None) -> Study:
     from ranp.study import study
 
-    network = network_of(run.recipe)
+    build, example = network_of(run, trust)
     strength = None if run.plan is None else run.plan.settings.get("strength")
     compare = () if run.method == _COMPARED else (_COMPARED,)
     return study(
-        hollow(network.build),
-        network.example,
+        hollow(build),
+        example,
         raw,
         plan=run.plan,
         method=run.method,
@@ -170,28 +136,28 @@ def _studied(run: RunFolder, raw: Scores, progress: Callable[[int, int], object]
     )
 
 
-def pictures_of(runs: Sequence[RunFolder]) -> tuple[Picture, ...] | Absent:
+def pictures_of(runs: Sequence[RunFolder], trust: Trust) -> tuple[Picture, ...] | Absent:
     """What trained networks of one task predict on samples they were not trained on, beside the truth.
 
     Args:
         runs: Of one task; those that have not finished training take no part.
+        trust: What may run beside registered networks.
     """
     done = [run for run in runs if run.figures and (run.folder / "model.safetensors").is_file()]
     if not done:
         return Absent("No network of this page has finished training, so there is nothing to predict with.")
-    return _attempt("Example predictions", partial(_pictured, done))
+    return _attempt("Example predictions", partial(_pictured, done, trust))
 
 
-def _pictured(runs: Sequence[RunFolder]) -> tuple[Picture, ...]:
+def _pictured(runs: Sequence[RunFolder], trust: Trust) -> tuple[Picture, ...]:
     from ranp.paper import tasks
     from ranp.paper.pictures import pictures
-    from ranp.paper.training.evaluation import recipe_of
+    from ranp.paper.training.evaluation import data_of, recipe_of
 
     stored, recipe = recipe_of(runs[0].folder)
-    data = stored.get("data") or {}
-    folder = Path(data["folder"]) if data.get("folder") else None
-    task = tasks.get(runs[0].task, folder, allow_missing=bool(data.get("allow_missing")), fold=recipe.fold)
-    models = {run.label: load(run.folder / "model.safetensors", network_of(run.recipe).build) for run in runs}
+    folder, allow_missing = data_of(stored)
+    task = tasks.get(runs[0].task, folder, allow_missing=allow_missing, fold=recipe.fold)
+    models = {run.label: load(run.folder / "model.safetensors", network_of(run, trust)[0]) for run in runs}
     return pictures(task, models, size=recipe.size, seed=recipe.seed)
 
 

@@ -25,23 +25,26 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "batch_norm": ("rank", "sync"),
     "init": ("glorot", "orthogonal", "kaiming"),
 }
-_AT_LEAST: Mapping[str, float] = {
-    "size": 8,
-    "epochs": 1,
-    "batch": 1,
-    "valid_batch": 1,
-    "accumulate": 1,
-    "train_count": 1,
-    "valid_count": 1,
-    "valid_every": 1,
-    "checkpoint_every": 1,
-    "keep_checkpoints": 1,
-    "workers": 0,
-    "fold": 0,
-    "seed": 0,
-    "weight_decay": 0,
-    "decay": 0,
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "size": (8, 640),
+    "epochs": (1, 10**6),
+    "batch": (1, 2**16),
+    "valid_batch": (1, 2**16),
+    "accumulate": (1, 2**16),
+    "train_count": (1, 10**6),
+    "valid_count": (1, 10**6),
+    "valid_every": (1, 10**6),
+    "checkpoint_every": (1, 10**9),
+    "keep_checkpoints": (1, 10**6),
+    "workers": (0, 256),
+    "fold": (0, 2**16),
+    "seed": (0, 2**63 - 1),
+    "weight_decay": (0, 1e6),
+    "decay": (0, 1e6),
 }
+"""The least and the most of a field; the most is far above what is useful, and below what fills a machine's memory."""
+_KINDS: Mapping[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}
+_WANTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a word"}
 _OPTIONS = "options."
 
 
@@ -125,16 +128,19 @@ class Recipe:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise UnsupportedError(unknown_name(name, getattr(self, name), allowed))
-        for name, least in _AT_LEAST.items():
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise UnsupportedError(f"{name}={value}: it must be at least {least:g}.")
+        for entry in dataclasses.fields(self):
+            value: Any = getattr(self, entry.name)
+            kind, *optional = str(entry.type).split(" | ")
+            if kind in _KINDS and not (value is None and optional):
+                _check(entry.name, kind, value)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise UnsupportedError(f"learning_rate={self.learning_rate}: it must be finite and above 0.")
         if not 0 <= self.momentum < 1:
             raise UnsupportedError(f"momentum={self.momentum}: it must be from 0 up to below 1.")
         if self.nesterov and self.optimiser == "sgd" and not self.momentum:
             raise UnsupportedError("nesterov=true needs momentum above 0. Set momentum, or nesterov=false.")
+        if not all(type(step) is int for step in self.milestones):
+            raise UnsupportedError(f"milestones={list(self.milestones)}: they must be whole numbers.")
         if list(self.milestones) != sorted({step for step in self.milestones if step > 0}):
             raise UnsupportedError(
                 f"milestones={list(self.milestones)}: they must be epochs above 0, in rising order, none twice."
@@ -197,8 +203,18 @@ class Recipe:
                     "milestones": tuple(value.get("milestones", ())),
                 }
             )
-        except TypeError as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnsupportedError(f"the recipe is not complete: {error}. Restore it, or start again.") from error
+
+
+def _check(name: str, kind: str, value: Any) -> None:
+    if type(value) not in _KINDS[kind]:
+        raise UnsupportedError(f"{name}={value!r}: it must be {_WANTED[kind]}.")
+    if name in _RANGES:
+        least, most = _RANGES[name]
+        if not least <= value <= most:
+            bound = f"at most {most:g}" if value > most else f"at least {least:g}"
+            raise UnsupportedError(f"{name}={value}: it must be {bound}.")
 
 
 def _read(key: str, kind: str, text: str) -> Any:
@@ -215,9 +231,9 @@ def _read(key: str, kind: str, text: str) -> Any:
         if kind.startswith("tuple"):
             return tuple(int(part) for part in text.split(",")) if text.lower() != "none" else ()
     except (ValueError, KeyError) as error:
-        wanted = {"bool": "true or false", "int": "a whole number", "floa": "a number", "tupl": "whole numbers, 40,55"}
+        wanted = _WANTED.get(kind.split(" | ")[0], "whole numbers, 40,55")
         also = ", or none" if "None" in kind else ""
-        raise UnsupportedError(f"--set {key}={text}: {key} is {wanted[kind[:4].strip()]}{also}.") from error
+        raise UnsupportedError(f"--set {key}={text}: {key} is {wanted}{also}.") from error
     return text
 
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ranp.errors import StorageError, UnsupportedError
+from ranp.errors import UnsupportedError
+from ranp.folder import check_folder
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import read
 from ranp.paper.experiments.running import Place, Told, run_all
@@ -61,8 +62,7 @@ def reproduce_one(
     Raises:
         RanpError: Cells cannot be run, or the folder cannot be written to.
     """
-    if out.exists() and not out.is_dir():
-        raise StorageError(f"--out {str(out)!r} is a file. Name a folder.")
+    check_folder(out, force=True)
     place = Place(out, device)
     cells = tuple(dict.fromkeys(experiment.cells(wanted)))
     mine = cells if share is None else cells[share[0] - 1 :: share[1]]

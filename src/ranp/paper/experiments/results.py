@@ -183,8 +183,8 @@ def read(folder: Path) -> Result | None:
         value = files.read_json(path, kind=KIND, version=VERSION)
         return Result(
             cell=Cell.from_dict(value["cell"]),
-            full=Costs(**value["full"]),
-            slim=Costs(**value["slim"]),
+            full=_costs(value["full"]),
+            slim=_costs(value["slim"]),
             sparsity=float(value["sparsity"]),
             removed=float(value["removed"]),
             largest=value["largest"],
@@ -195,7 +195,13 @@ def read(folder: Path) -> Result | None:
         )
     except StorageError as error:
         raise StorageError(f"{error} Remove it to run the cell again.") from error
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise StorageError(
             f"{str(path)!r} is no result of a cell ({error}). Remove it to run the cell again."
         ) from error
+
+
+def _costs(told: Mapping[str, Any]) -> Costs:
+    if any(type(figure) is not int or not 0 <= figure < 2**63 for figure in told.values()):
+        raise ValueError(f"costs are whole numbers, not {dict(told)}")
+    return Costs(**told)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import UnsupportedError, unknown_name
+from ranp.errors import UnsupportedError, brief, unknown_name
 from ranp.initialisation import Initialiser, initialise
 from ranp.paper.models.i3d import I3D
 from ranp.paper.models.mobilenetv2 import MobileNetV2
@@ -24,7 +24,7 @@ from ranp.paper.models.psmnet import PSMNet
 from ranp.paper.models.unet3d import UNet3d
 from ranp.storage import register_network
 
-__all__ = ["I3D", "MobileNetV2", "PSMNet", "UNet3d", "arguments", "build", "example", "names"]
+__all__ = ["I3D", "MobileNetV2", "PSMNet", "UNet3d", "arguments", "build", "check_arguments", "example", "names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,9 @@ class _Network:
     inputs: tuple[tuple[int, ...], ...]
     options: Mapping[str, Any] = field(default_factory=dict)
 
+
+_LARGEST, _WIDEST, _LONGEST, _PARAMETERS = 4096, 16.0, 64, 2**31
+"""Bounds of the arguments of a network and of the parameters it gets memory for: 8 GiB of float32."""
 
 _DEEP = (64, 128, 256, 512, 1024, 1024)
 _SHAPENET = {"in_channels": 1, "classes": 50, "softmax_in_eval": True}
@@ -68,6 +71,52 @@ def arguments(name: str) -> tuple[str, ...]:
     return tuple(inspect.signature(_find(name).make).parameters)
 
 
+def check_arguments(name: str, overrides: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuses arguments that a network does not take, or that would ask for more than a machine has.
+
+    Args:
+        name: One of ``names()``.
+        overrides: As ``build`` takes them.
+        prefix: Of each argument, where people write one.
+
+    Raises:
+        UnsupportedError: No network has that name, it has no such argument, or the value is of another kind or too
+            large.
+    """
+    known = inspect.signature(_find(name).make).parameters
+    for key, value in overrides.items():
+        if key not in known:
+            raise UnsupportedError(f"{prefix}{key}: {unknown_name(f'argument of {name}', key, known)}")
+        usual = known[key].default
+        if not _is_like(value, usual):
+            raise UnsupportedError(
+                f"{prefix}{key}={brief(value)}: {name} takes {_allowed(usual)}. "
+                f"Set another, such as {prefix}{key}={usual}."
+            )
+
+
+def _is_like(value: Any, usual: Any) -> bool:
+    """Whether a value is of the kind of another, and of a sane size."""
+    if isinstance(usual, bool) or isinstance(value, bool):
+        return isinstance(usual, bool) and isinstance(value, bool)
+    if isinstance(usual, int):
+        return isinstance(value, int) and 1 <= value <= _LARGEST
+    if isinstance(usual, float):
+        return isinstance(value, int | float) and 0 <= value <= _WIDEST
+    fits = isinstance(value, list | tuple) and 1 <= len(value) <= _LONGEST
+    return fits and all(_is_like(item, usual[0]) for item in value)
+
+
+def _allowed(usual: Any) -> str:
+    if isinstance(usual, bool):
+        return "true or false"
+    if isinstance(usual, int):
+        return f"a whole number from 1 to {_LARGEST}"
+    if isinstance(usual, float):
+        return f"a number from 0 to {_WIDEST:g}"
+    return f"1 to {_LONGEST} numbers from 1 to {_LARGEST}"
+
+
 def build(name: str, *, init: Initialiser = "glorot", seed: int = 0, **overrides: Any) -> nn.Module:
     """Make a network of the paper with freshly drawn weights, on the device of the surrounding ``torch.device``.
 
@@ -80,13 +129,17 @@ def build(name: str, *, init: Initialiser = "glorot", seed: int = 0, **overrides
         **overrides: Arguments of the network's class, for example ``widths=(4, 8)`` or ``classes=3``.
 
     Raises:
-        UnsupportedError: No network has that name.
+        UnsupportedError: No network has that name, it does not take such an argument, or it would be too large.
     """
     network = _find(name)
+    check_arguments(name, overrides)
     device = torch.get_default_device()
     with torch.device("meta"):
         model = network.make(**{**network.options, **overrides})
     if device.type != "meta":
+        params = sum(parameter.numel() for parameter in model.parameters())
+        if params > _PARAMETERS:
+            raise UnsupportedError(f"{name} would have {params} parameters, more than {_PARAMETERS}. Make it smaller.")
         model.to_empty(device=device)
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._NormBase):

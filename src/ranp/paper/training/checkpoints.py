@@ -48,6 +48,14 @@ class Position:
     seconds: float = 0.0
     loss: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuses what no run has reached: positions are read from files."""
+        counts = (self.epoch, self.step, self.steps)
+        if any(type(count) is not int or not 0 <= count < 2**63 for count in counts) or any(
+            type(value) not in (int, float) for value in (self.seconds, self.loss)
+        ):
+            raise StorageError(f"no run is at epoch {self.epoch!r}, step {self.step!r} of {self.steps!r} in all.")
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -60,6 +68,18 @@ class Mark:
 
     lines: int = 0
     seal: str = ""
+
+    @classmethod
+    def of(cls, told: Any) -> Mark:
+        """The mark that a file holds.
+
+        Raises:
+            StorageError: It holds something else.
+        """
+        lines, seal = (told.get(name) for name in ("lines", "seal")) if isinstance(told, dict) else (None, None)
+        if type(lines) is not int or not isinstance(seal, str):
+            raise StorageError(f"{told!r} does not say how far a journal was. Restore a copy of the file.")
+        return cls(lines, seal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +190,7 @@ class Checkpoints:
         """How far the journal was at the newest checkpoint; its header is read, not its tensors."""
         for path in self.files():
             with suppress(StorageError):
-                return Mark(**sealed.entry(path, _header(path), "state")["journal"])
+                return Mark.of(sealed.entry(path, _header(path), "state").get("journal"))
         return None
 
     def drop_after(self, steps: int) -> None:
@@ -195,7 +215,13 @@ def _header(path: Path) -> dict[str, str]:
 
 def _read(path: Path) -> State:
     told, tensors = sealed.read(path, kind=_KIND, version=_VERSION, needs=_NEEDS, writer="ranp train")
-    about, random = sealed.entry(path, told, "state"), sealed.entry(path, told, "random")
+    try:
+        return _state(sealed.entry(path, told, "state"), sealed.entry(path, told, "random"), told["run"], tensors)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StorageError(f"{str(path)!r} is not a state of training ({error}). Restore a copy.") from error
+
+
+def _state(about: dict[str, Any], random: dict[str, Any], run: str, tensors: Mapping[str, Tensor]) -> State:
     model: dict[str, Tensor] = {}
     values: dict[int, dict[str, Any]] = {int(index): dict(numbers) for index, numbers in about["numbers"].items()}
     for name, tensor in tensors.items():
@@ -211,8 +237,8 @@ def _read(path: Path) -> State:
         {"state": values, "param_groups": [_group(group) for group in about["groups"]]},
         about["scaler"],
         tuple(random[str(rank)] for rank in range(len(random))),
-        told["run"],
-        Mark(**about["journal"]),
+        run,
+        Mark.of(about["journal"]),
         about["versions"],
     )
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ranp.errors import DataError, RanpError
+from ranp.errors import DataError, RanpError, StorageError
 from ranp.folder import versions
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
@@ -225,10 +225,16 @@ class Engine:
         self.team.agree("checkpoint to go on from", str(state.position.steps if state else 0))
         if state is None:
             return
-        self.model.load_state_dict(dict(state.model))
-        self.optimiser.load_state_dict(dict(state.optimiser))
-        if state.scaler:
-            self.scaler.load_state_dict(dict(state.scaler))
+        try:
+            self.model.load_state_dict(dict(state.model))
+            self.optimiser.load_state_dict(dict(state.optimiser))
+            if state.scaler:
+                self.scaler.load_state_dict(dict(state.scaler))
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(
+                f"the newest checkpoint in {str(self.folder)!r} does not fit the network ({error}). Remove it to go on "
+                "from the one before."
+            ) from error
         if self.team.rank < len(state.random) == self.team.size:
             randomness.restore(state.random[self.team.rank], self.team.device)
         else:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ranp import files, storage
 from ranp.errors import RanpError, StorageError
 from ranp.folder import RECIPE, RECIPE_VERSION, read_run
-from ranp.paper import models
-from ranp.paper.recipe import Recipe, as_arguments
+from ranp.paper.naming import NOTHING, Trust, stored_network
+from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Progress
 from ranp.paper.training.loading import Feed
 from ranp.paper.training.team import Team
 from ranp.paper.training.validation import validate
 
-__all__ = ["evaluate", "recipe_of"]
+__all__ = ["data_of", "evaluate", "recipe_of"]
 
 
 def recipe_of(folder: Path) -> tuple[dict[str, Any], Recipe]:
@@ -37,27 +37,46 @@ def recipe_of(folder: Path) -> tuple[dict[str, Any], Recipe]:
         raise StorageError(f"{str(path)!r} was edited wrongly: {error} Restore it, or start again.") from error
 
 
+def data_of(stored: Mapping[str, Any]) -> tuple[Path | None, bool]:
+    """The folder of published data that a run was trained on, None for procedural samples; and ``--allow-missing``.
+
+    Raises:
+        StorageError: The recipe says something else.
+    """
+    data = stored.get("data") or {}
+    folder = data.get("folder") if isinstance(data, Mapping) else data
+    if folder is not None and (not isinstance(folder, str) or "\0" in folder):
+        raise StorageError(f"recipe.json names {folder!r} as the folder of the data. Restore it, or pass --data.")
+    return Path(folder) if folder else None, isinstance(data, Mapping) and bool(data.get("allow_missing"))
+
+
 def evaluate(
-    folder: str | os.PathLike[str], task: Task, *, team: Team | None = None, progress: Progress | None = None
+    folder: str | os.PathLike[str],
+    task: Task,
+    *,
+    trust: Trust = NOTHING,
+    team: Team | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, float]:
     """The figures of a trained network over a task's validation data.
 
     Args:
         folder: A run folder of ``train``.
         task: Where the data come from.
+        trust: What may run beside registered networks: no code at all unless it says so.
         team: The processes that share the work.
         progress: See ``Engine``.
 
     Raises:
         StorageError: It is no folder of a finished training run.
         PlanMismatchError: The network does not fit.
+        UnsupportedError: The folder names code.
     """
     path, team = Path(folder), team or Team()
     read_run(path)
     stored, recipe = recipe_of(path)
-    options = as_arguments(stored.get("options", {}))
-    model = storage.load(path / "model.safetensors", partial(models.build, stored["model"], **options))
-    model = model.to(team.device)
+    network = stored_network(stored, path / "recipe.json", trust)
+    model = storage.load(path / "model.safetensors", network.build).to(team.device)
     feed = Feed(task.valid_data(recipe.size, recipe.valid_count, recipe.seed), recipe.workers)
 
     def tell(done: int, total: int) -> None:

@@ -36,7 +36,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
     model = folder / "model.safetensors"
     if mark is None and model.is_file():
         told = storage.metadata(model).get("journal")
-        mark = Mark(**told) if told else None
+        mark = Mark.of(told) if told else None
     lines = _lines(folder / NAME)
     return [record for record, _ in _checked(folder / NAME, lines, mark or Mark())]
 

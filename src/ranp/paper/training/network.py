@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ranp.errors import RanpError, UnsupportedError, unknown_name
+from ranp.errors import RanpError, UnsupportedError
 from ranp.initialisation import WEIGHTED
 from ranp.paper import models
 from ranp.paper.recipe import Recipe
@@ -26,10 +26,7 @@ def options_of(task: Task, recipe: Recipe) -> dict[str, Any]:
     Raises:
         UnsupportedError: The network has no such argument, or the recipe contradicts the data.
     """
-    known = models.arguments(recipe.network)
-    for name in recipe.options:
-        if name not in known:
-            raise UnsupportedError(f"options.{name}: {unknown_name(f'argument of {recipe.network}', name, known)}")
+    models.check_arguments(recipe.network, recipe.options, "options.")
     for name, value in task.source.options.items():
         assumed = (value, task.recipe.options.get(name, value), task.cpu.options.get(name, value))
         if recipe.options.get(name, value) not in assumed:
