@@ -16,11 +16,12 @@ from oracles import random_plan, slim_error
 from ranp.tracing import rules
 from ranp.tracing.cutting import cut_copy, cut_tensor
 from ranp.tracing.labels import LabelSpace
+from ranp.tracing.ledger import Ledger
 from ranp.tracing.operation import labels_of
 from ranp.tracing.probing import keeps_of
 from ranp.tracing.recording import ModuleStack
 from ranp.tracing.rules.refusals import REASONS
-from ranp.tracing.running import LabelMode, Ledger, give_birth
+from ranp.tracing.running import LabelMode, give_birth
 from ranp.tracing.stage import copy_model, execute, tensors_in, to_meta, untouched_rng
 from topologies_patterns import between
 from topologies_rules import low_frequencies

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ranp.tracing.running import OpRecord
+from ranp.tracing.ledger import OpRecord
 from ranp.tracing.siblings import Siblings
 from ranp.tracing.tracer import Tracer
 

@@ -23,8 +23,9 @@ from ranp.numeric.values import CAREFUL, DRAWN, OWN, REDRAWN, inputs_for, networ
 from ranp.replica import Guard
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
+from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.probing import Mask, MisalignedError, keeps_of
-from ranp.tracing.running import Ledger, OpRecord, give_birth, run_labelled
+from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.stage import (
     ambient_seed,
     at_least_two,

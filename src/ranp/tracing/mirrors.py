@@ -15,7 +15,7 @@ from torch import nn
 
 from ranp.tracing.cutting import numbers_in
 from ranp.tracing.labels import Vector
-from ranp.tracing.running import OpRecord
+from ranp.tracing.ledger import OpRecord
 
 Key = tuple[str, int]
 """``module.attribute``, and which of its numbers if it holds several."""

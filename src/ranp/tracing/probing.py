@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from ranp.tracing.constants import Values
 from ranp.tracing.labels import FILLER, RIGID, Classes, Vector, has_filler
-from ranp.tracing.running import Births, OpRecord
+from ranp.tracing.ledger import OpRecord
+from ranp.tracing.running import Births
 
 Mask = npt.NDArray[np.bool_]
 

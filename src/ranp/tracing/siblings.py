@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ranp.tracing.running import OpRecord
+from ranp.tracing.ledger import OpRecord
 
 Place = tuple[bool, int]
 """Mode (True: training) and number of an operator."""

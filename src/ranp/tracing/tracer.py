@@ -20,6 +20,7 @@ from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Failure, Lessons, learn
+from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.operation import flat_tensors, labels_of
 from ranp.tracing.probing import (
     Comparison,
@@ -35,7 +36,7 @@ from ranp.tracing.probing import (
     restricted,
 )
 from ranp.tracing.recording import LeafRecorder, true_flops
-from ranp.tracing.running import Births, Ledger, OpRecord, give_birth, run_labelled
+from ranp.tracing.running import Births, give_birth, run_labelled
 from ranp.tracing.stage import (
     at_least_two,
     copy_model,
