@@ -96,7 +96,7 @@ def _pruned(entry: Entry, ratio: float, verdict: Verdict) -> ranp.Pruned:
     verdict.seconds = time.perf_counter() - start
     verdict.steps += ["traced", "pruned"]
     verdict.requested = round(ratio * pruned.plan.sparsity.prunable)
-    follow(verdict, model, pruned.model, entry.example(), pruned.plan.outputs)
+    follow(verdict, model, pruned.model, entry.example(), _outputs(pruned.trace))
     verdict.removed = pruned.plan.sparsity.removed
     if not pruned.plan.sparsity.prunable:
         verdict.problem, verdict.note = "", "nothing is prunable"
@@ -106,9 +106,9 @@ def _pruned(entry: Entry, ratio: float, verdict: Verdict) -> ranp.Pruned:
 def largest_share(error: InfeasibleError) -> float:
     """The share of prunable channels that the message names as feasible."""
     found = re.search(r"here is (\d\.\d+)", str(error))
-    if found is None:
+    if found is None and "no channel of this network may be removed" not in str(error):
         raise error
-    return float(found.group(1))
+    return float(found.group(1)) if found else 0.0
 
 
 def _check(entry: Entry, pruned: ranp.Pruned, verdict: Verdict) -> None:
@@ -121,11 +121,17 @@ def _check(entry: Entry, pruned: ranp.Pruned, verdict: Verdict) -> None:
         verdict.problem = f"wrong: {found.where}"
 
 
+def _outputs(trace: ranp.Trace) -> dict[str, tuple[str, int]]:
+    """The tensor and dimension that hold all output channels of a layer, where there is one."""
+    whole = [at for at in trace.layers if len(trace.dims.get((at.weight, at.out_dim), ())) == at.channels]
+    return {at.name: (at.weight, at.out_dim) for at in whole}
+
+
 def _learn(ours: Ours, trace: ranp.Trace, plan: ranp.Plan | None = None) -> None:
     stays = what_stays(trace, plan.notes if plan else ())
     ours.channels, ours.prunable = trace.channels, plan.sparsity.prunable if plan else trace.prunable
     ours.outputs = tuple(dict.fromkeys(name for at in stays if at.cause == "output" for name in at.layers))
-    ours.layers = dict(plan.outputs) if plan else {at.name: (f"{at.name}.weight", 0) for at in trace.layers}
+    ours.layers = _outputs(trace)
     counts = by_cause(stays)
     for obstacle in reversed(stays):  # the one that holds most comes first, so it is the last to write
         text = sentence(obstacle.cause, obstacle.reason, obstacle.op, obstacle.where)
