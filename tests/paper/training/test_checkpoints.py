@@ -161,3 +161,18 @@ def test_a_tampered_header_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_position_is_a_value() -> None:
     assert dataclasses.asdict(Position()) == {"epoch": 0, "step": 0, "steps": 0, "seconds": 0.0, "loss": 0.0}
+
+
+def test_checkpoints_that_are_too_many_go_when_the_newest_is_read(tmp_path: Path) -> None:
+    """A process that is killed between writing one and removing another leaves one too many."""
+    many = Checkpoints(tmp_path, 9)
+    for steps in (1, 2, 3, 4):
+        many.write(state(steps))
+    few = Checkpoints(tmp_path, 2)
+    few.files()[0].write_bytes(b"torn")
+    assert few.newest("a").position.steps == 3
+    assert len(few.files()) == 4  # one that is not whole does not count: nothing goes
+    few.write(state(4))
+    many.write(state(5))
+    assert few.newest("a").position.steps == 5
+    assert [path.name[-13:-12] for path in few.files()] == ["5", "4"]

@@ -152,9 +152,7 @@ class Checkpoints:
             "run": state.run,
         }
         sealed.write(path, tensors, entries, kind=_KIND, version=_VERSION)
-        for old in self.files()[self.keep :]:
-            with suppress(OSError):
-                old.unlink()
+        self._thin_out()
         return path
 
     def newest(self, run: str) -> State | None:
@@ -178,6 +176,8 @@ class Checkpoints:
                     f"{str(path)!r} is of a run with another network or recipe. Go on with the options that run was "
                     "started with, or name another folder."
                 )
+            if not broken:
+                self._thin_out()  # the process that wrote it may have been killed before it did
             return state
         if found:
             raise StorageError(
@@ -199,6 +199,12 @@ class Checkpoints:
             if int(path.name.removeprefix("checkpoint-").partition(".")[0]) > steps:
                 with suppress(OSError):
                     path.unlink()
+
+    def _thin_out(self) -> None:
+        """Removes the oldest checkpoints if there are too many."""
+        for old in self.files()[self.keep :]:
+            with suppress(OSError):
+                old.unlink()
 
     def _tidy(self) -> None:
         """Removes what a killed process left half written."""
