@@ -55,7 +55,7 @@ def _twin(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 def _value(name: str, tensor: torch.Tensor, values: str, double: bool, generator: torch.Generator) -> torch.Tensor:
     """The value of one tensor of the full network in a comparison; the tensor itself where it may stay as it is."""
     if not is_floating(tensor):
-        return tensor
+        return torch.zeros(tensor.shape, dtype=tensor.dtype) if tensor.device.type == "meta" else tensor
     if tensor.device.type == "meta":
         return _made(name, tensor, values, double, generator)
     wide = _converted(tensor.detach(), double)
