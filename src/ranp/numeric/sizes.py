@@ -17,7 +17,7 @@ from ranp.tracing.tracer import Tracer
 logger = logging.getLogger(__name__)
 
 FACTORS = (2, 3, 4, 6, 8, 12, 16)
-EDGES = (128, 64, 48, 32, 16, 8)
+EDGES = (256, 128, 64, 48, 32, 16, 8)
 """Networks that halve their input several times run at multiples of a power of two only."""
 
 
