@@ -42,7 +42,8 @@ def slim(name: str) -> tuple[nn.Module, ranp.Plan]:
     torch.manual_seed(0)
     full = networks.BUILDS[name]()
     trace = ranp.trace(full, torch.randn(networks.EXAMPLE))
-    plan = ranp.select(ranp.Scores({at.name: torch.rand(at.channels) for at in trace.layers}), trace, sparsity=0.4)
+    scores = ranp.Scores({at.name: torch.rand(at.channels) for at in trace.layers})
+    plan = ranp.select(scores, trace, sparsity=0.4 if trace.prunable else 0.0)
     model = ranp.slim(full, plan)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):

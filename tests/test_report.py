@@ -130,14 +130,14 @@ def test_columns_line_up_and_widths_are_read_off_the_text() -> None:
             assert f" {layer.channels.before} -> {layer.channels.after} " in row
 
 
-def test_a_numeric_check_that_was_left_out_is_said() -> None:
+def test_numbers_that_could_not_be_compared_are_said() -> None:
     _, example, result = pruned("linear")
-    left_out = ranp.Verification(True, math.nan, True, None, "numeric check left out: too large")
-    report = Report.of(result.trace, result.plan, result.model, example, left_out)
+    unchecked = ranp.Verification(None, math.nan, True, None, "not finite")
+    report = Report.of(result.trace, result.plan, result.model, example, unchecked)
     assert report.checks is not None
     assert report.checks.max_error is None
-    assert "numeric: left out" in str(report)
-    assert "too large" in str(report)
+    assert "numeric: NOT CHECKED" in str(report)
+    assert "not finite" in str(report)
     failed = Report.of(
         result.trace, result.plan, result.model, example, ranp.Verification(False, 0.5, True, False, "x")
     )

@@ -8,7 +8,8 @@ are given the kept channels only, as they are in the slim network.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,10 @@ from ranp.tracing.rules.contraction import CONVOLUTIONS
 from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE, unreduced
 from ranp.tracing.rules.movement import wrap
 from ranp.tracing.rules.reduction import EXTREMES, PLAIN, reduced_dims
-from ranp.tracing.stage import drawn_anew
+from ranp.tracing.stage import ambient_seed, drawn_anew, untouched_rng
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,12 +59,26 @@ def derandomised(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], doubl
 
 
 class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, random operators give constants; ``before`` sees the number and the tensors of every operator."""
+    """While active, random operators give constants; ``before`` sees the number and the tensors of every operator.
+
+    What code draws from a seed of its own are constants already, and stay what they are.
+    """
 
     def __init__(self, before: Callable[[int, list[torch.Tensor]], None] | None = None, *, double: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.before, self.double = before, double
         self.count = 0
+        self.random = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.random.enter_context(untouched_rng())
+        ambient_seed()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.random.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.before is not None:

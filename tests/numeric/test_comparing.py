@@ -268,7 +268,7 @@ def test_a_network_of_one_size_is_compared_whatever_it_costs(name: str) -> None:
     plan = random_plan(trace, np.random.default_rng(0), 0.5, "layer")
     found = check(tracer, plan, budget=1.0)
     assert (found.ok, found.numeric) == (True, True)
-    assert found.max_error < 1e-9
+    assert "compared in float32" in found.where
 
 
 def test_a_fixed_number_of_samples_is_taken_as_it_is() -> None:

@@ -27,13 +27,11 @@ from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.probing import Mask, MisalignedError, keeps_of
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.stage import (
-    ambient_seed,
     at_least_two,
     call,
     copy_model,
     is_floating,
     tensors_in,
-    untouched_rng,
     written_out,
 )
 from ranp.tracing.tracer import Tracer
@@ -103,8 +101,8 @@ def compare_numbers(
 ) -> Numbers:
     """Runs the slim and the masked network in both modes, beyond ``budget`` FLOPs at a smaller size if there is one.
 
-    If they differ, the tracer is told the first operator that reads other values. With ``sparing``, or where memory is
-    refused, weights are not copied: both networks then run in float32.
+    If they differ, the tracer is told the first operator that reads other values. With ``sparing``, where memory is
+    refused, or where no size is cheap, both networks run in float32, and share the weights that are not drawn.
     """
     reasons: list[str] = []
     for attempt in _attempts(tracer, budget, sparing):
@@ -129,11 +127,12 @@ def _prefix(attempt: _Attempt) -> str:
 def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_Attempt]:
     """Ways to compare, the most telling first, the user's own example as it is last."""
     smaller, note, cheap = affordable(tracer, budget)
+    in_single = sparing or not cheap  # float64 takes many times the memory and time of float32 in some kernels
     sizes = [(smaller, note, SAMPLES if cheap else FEW)]
     sizes += [] if smaller is tracer.example else [(tracer.example, "", FEW)]
     has_data = all(t.device.type != "meta" for t in (*tensors_in(tracer.example), *tracer.model.parameters()))
     for inputs, told, rows in sizes:
-        for precision in (FLOAT32, FLOAT64) if sparing else (FLOAT64, FLOAT32):
+        for precision in (FLOAT32, FLOAT64) if in_single else (FLOAT64, FLOAT32):
             for seed, values in enumerate((DRAWN, CAREFUL, *([OWN] if has_data else []), REDRAWN, REDRAWN, REDRAWN)):
                 yield _Attempt(inputs, precision, values, seed, rows, told)
 
@@ -235,7 +234,7 @@ class _Pair:
         places = tracer.runs[self.train].ledger.places()  # at another size there may be more operators, or fewer
         turned = frozenset(places[index] for mode, index in tracer.lessons.outermost if mode is self.train)
         run = MaskedRun(self.keep, double=self.precision.double)
-        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before}
+        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "unread": False}
         ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(
@@ -245,10 +244,9 @@ class _Pair:
     def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
         """Runs the slim network."""
         thin = _sharing(self.thin).train(self.train)
-        with untouched_rng(), written_out(), torch.no_grad(), _unwritten(thin):
-            ambient_seed()
-            with Derandomised(before, double=self.precision.double):
-                return call(thin, self.inputs)
+        double = self.precision.double
+        with written_out(), torch.no_grad(), _unwritten(thin), Derandomised(before, double=double):
+            return call(thin, self.inputs)
 
     def difference(self, expected: Any) -> float:
         """How far the slim network is from what is expected; infinite where it does not run though the masked one does.

@@ -34,12 +34,18 @@ def affordable(tracer: Tracer, budget: float | None) -> tuple[Any, str, bool]:
     best, cost = tracer.example, math.inf
     sizes = {_sizes(smaller): smaller for smaller in _smaller(one_row)}
     likely = [s for s in sizes.values() if _volume(s) / _volume(tracer.example) * flops <= 8 * budget]
-    for smaller in (*likely, one_row):  # costs follow the volume, within a small factor
+    for smaller in likely:  # costs follow the volume, within a small factor
         found = _cost(tracer.model, smaller, modes)
         if found is not None and found < cost:
             best, cost = smaller, found
         if cost <= budget:
             break
+    for smaller in (*reversed(list(sizes.values())[: len(sizes) - len(likely)]), one_row):
+        if cost < math.inf:
+            break
+        found = _cost(tracer.model, smaller, modes)
+        if found is not None:
+            best, cost = smaller, found
     same = _sizes(best) == _sizes(tracer.example)
     note = "" if same else f"compared at the smaller size {[tuple(size) for size in _sizes(best)]}"
     return best, note, cost <= budget

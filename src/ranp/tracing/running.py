@@ -77,6 +77,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
+        unread: bool = True,
         run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
     ) -> None:
@@ -86,6 +87,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.depthwise, self.decisions = depthwise, decisions
         self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
+        self.watches = unread  # results are held for it until the end, which takes memory where they hold data
         self.unread: dict[int, list[weakref.ref[torch.Tensor]]] = {}
         self.held: list[torch.Tensor] = []
         starts = sorted((int(labels[0]), key) for key, labels in births.items())
@@ -137,7 +139,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = rules.find(func)
         if found is not None:
             found(op)
-            self._remember_unread(op)
+            if self.watches:
+                self._remember_unread(op)
             if op.split:
                 self.ledger.splits.add(index)
             if op.depthwise:
