@@ -13,6 +13,8 @@ from torch import nn
 import ranp
 from oracles import forward_backward, random_scores
 from ranp.paper.models import I3D, MobileNetV2, PSMNet, UNet3d
+from ranp.tracing.tracer import Tracer
+from ranp.verification import check as verify_traced
 
 STEPS = (0.1, 0.3, 0.5, 0.7, 0.9)
 Case = tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...]]
@@ -39,13 +41,14 @@ def check(case: Case, steps: tuple[float, ...]) -> None:
     torch.manual_seed(0)
     model = build()
     inputs: Any = tuple(torch.randn(shape) for shape in shapes)
-    trace = ranp.trace(model, inputs)
+    tracer = Tracer(model, inputs)
+    trace = tracer.trace()
     scores = random_scores(trace, np.random.default_rng(0))
     most = ranp.max_sparsity(scores, trace)
     widths = None
     for sparsity in [step for step in steps if step < most] + [most]:
         plan = ranp.select(scores, trace, sparsity=sparsity)
-        found = ranp.verify(model, plan, inputs)
+        found = verify_traced(tracer, plan)
         assert found.ok, found
         assert found.max_error < 1e-9
         slim = ranp.slim(model, plan)
