@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from ranp import files
 from ranp.amounts import MB, UNITS, scaled, unit
 from ranp.errors import StorageError
-from ranp.page import build
+from ranp.page import build, detail
 from ranp.page.gather import RunFolder, gather
 from ranp.page.rebuilding import network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
@@ -320,3 +321,15 @@ def test_a_budget_is_shown_with_what_is_used_of_it(tmp_path: Path) -> None:
     line = next(line for line in str(made.report).splitlines() if line.startswith("budget "))
     assert line.removeprefix("budget ") in told.text
     assert isinstance(study_of(gather([tmp_path]).runs[0]), Study)
+
+
+@pytest.mark.parametrize(
+    ("ok", "kind", "words"),
+    [(True, "good", "Verified."), (False, "bad", "Verification failed."), (None, "open", "Not checked.")],
+)
+def test_what_was_not_checked_has_a_colour_of_its_own(folder: Path, ok: bool | None, kind: str, words: str) -> None:
+    report = Report.load(folder / "ranp-f" / "report.json")
+    checks = replace(report.checks, ok=ok, numeric=ok, max_error=None)
+    shown = detail._verdict(replace(report, checks=checks))
+    assert f'class="verdict {kind}"' in shown
+    assert words in shown

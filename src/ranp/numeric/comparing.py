@@ -104,24 +104,22 @@ def compare_numbers(
     If they differ, the tracer is told the first operator that reads other values. With ``sparing``, where memory is
     refused, or where no size is cheap, both networks run in float32, and share the weights that are not drawn.
     """
-    reasons: list[str] = []
+    reasons: dict[str, None] = {}
+    impossible: set[tuple[Precision, int]] = set()
     for attempt in _attempts(tracer, budget, sparing):
-        if any(reason.startswith(_prefix(attempt)) for reason in reasons):
+        way = (attempt.precision, id(attempt.inputs))
+        if way in impossible:
             continue
         try:
             return _compare(attempt, tracer, slim, keep)
         except _TellsNothingError as problem:
-            logger.info("the numeric check tells nothing (%s): %s", _prefix(attempt), problem)
-            reasons.append(f"{attempt.values} values: {problem}")
+            logger.info("the numeric check tells nothing with %s values: %s", attempt.values, problem)
+            reasons[f"with {attempt.values} values, {problem}"] = None
         except Exception as problem:  # the masked network does not run so, whatever its values
-            logger.info("no numeric check %s: %s", _prefix(attempt), problem)
-            reasons.append(f"{_prefix(attempt)} it does not run ({_first_line(problem)})")
-    return Numbers(None, math.nan, f"the numbers could not be compared: {'; '.join(dict.fromkeys(reasons))}"[:400])
-
-
-def _prefix(attempt: _Attempt) -> str:
-    sizes = [tuple(tensor.shape) for tensor in tensors_in(attempt.inputs)]
-    return f"in {attempt.precision.name} at {sizes}"
+            logger.info("no numeric check in %s: %s", attempt.precision.name, problem)
+            impossible.add(way)
+            reasons[f"in {attempt.precision.name} it does not run ({_first_line(problem)})"] = None
+    return Numbers(None, math.nan, f"the numbers could not be compared: {'; '.join(reasons)}"[:400])
 
 
 def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_Attempt]:
