@@ -205,9 +205,11 @@ def mutations(model: nn.Module, plan: Plan, rng: np.random.Generator) -> Iterato
         if name not in dict((*model.named_parameters(), *model.named_buffers())):
             continue
         for dim, cut in by_dim.items():
-            yield Mutation(f"{name}[{dim}] keeps another index", recut(model, plan, name, dim, other_indices(cut, rng)))
+            keep = other_indices(cut, rng)
+            yield Mutation(f"{name}[{dim}] keeps another index: {keep}", recut(model, plan, name, dim, keep))
             if len(cut.keep) > 1:
-                yield Mutation(f"{name}[{dim}] in another order", recut(model, plan, name, dim, other_order(cut, rng)))
+                keep = other_order(cut, rng)
+                yield Mutation(f"{name}[{dim}] in another order: {keep}", recut(model, plan, name, dim, keep))
     slim = ranp.slim(model, plan)
     for name, module in slim.named_modules():
         if isinstance(module, nn.GroupNorm):
@@ -238,10 +240,10 @@ def swap_statistics(name: str, slim: nn.Module) -> None:
 
 @functools.cache
 def possible(name: str) -> list[Mutation]:
-    """All errors that are tried in a network, some in random order, always the same."""
+    """All errors that are tried in a network, no two alike, in random order, always the same."""
     case, rng = prepared(name), np.random.default_rng(len(name))
-    found = [mutation for _ in range(3) for mutation in mutations(case.model, case.plan, rng)]
-    unique = list({mutation.what + str(number % 3): mutation for number, mutation in enumerate(found)}.values())
+    found = [mutation for _ in range(2) for mutation in mutations(case.model, case.plan, rng)]
+    unique = list({mutation.what: mutation for mutation in found}.values())
     rng.shuffle(unique)
     return unique
 
@@ -282,7 +284,7 @@ def test_every_error_is_caught(name: str, condition: str) -> None:
 @pytest.mark.slow
 def test_there_are_at_least_a_thousand_errors() -> None:
     names = [*NETWORKS, *STEERED]
-    assert len(CONDITIONS) * sum(len(possible(name)) for name in names) >= AT_LEAST
+    assert sum(len(possible(name)) for name in names) >= AT_LEAST
     kinds = " ".join(mutation.what for name in names for mutation in possible(name))
     for kind in (
         "running_var",
