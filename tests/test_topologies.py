@@ -14,6 +14,8 @@ import ranp
 from oracles import assert_priced, assert_untouched, forward_backward, random_plan, slim_error, snapshot
 from ranp.plan import Plan
 from ranp.tracing.trace import Trace
+from ranp.tracing.tracer import Tracer
+from ranp.verification import check
 from topologies import TOPOLOGIES
 from topology import Topology
 
@@ -26,12 +28,18 @@ every_topology = pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TO
 
 
 @functools.cache
-def traced(name: str) -> tuple[nn.Module, Any, Trace]:
-    """A topology's network, its inputs and its trace, made once."""
+def tracer_of(name: str) -> tuple[Tracer, Trace]:
+    """What is known of a topology's network, found out once."""
     topology = TOPOLOGIES[name]
     torch.manual_seed(0)
-    model, inputs = topology.build(), topology.inputs()
-    return model, inputs, ranp.trace(model, inputs)
+    tracer = Tracer(topology.build(), topology.inputs())
+    return tracer, tracer.trace()
+
+
+def traced(name: str) -> tuple[nn.Module, Any, Trace]:
+    """A topology's network, its inputs and its trace."""
+    tracer, trace = tracer_of(name)
+    return tracer.model, tracer.example, trace
 
 
 @functools.cache
@@ -114,9 +122,10 @@ def test_slim_network_trains(topology: Topology) -> None:
 
 @every_topology
 def test_verified(topology: Topology) -> None:
-    model, inputs, _ = traced(topology.name)
-    for plan in (plans(topology.name)[0], plans(topology.name)[2], plans(topology.name)[-1]):
-        verification = ranp.verify(model, plan, inputs)
+    tracer, _ = tracer_of(topology.name)
+    first, *others = plans(topology.name)[0], plans(topology.name)[2], plans(topology.name)[-1]
+    found = [ranp.verify(tracer.model, first, tracer.example), *(check(tracer, plan) for plan in others)]
+    for verification in found:
         assert verification.ok, verification
         assert verification.max_error < TOLERANCE
 

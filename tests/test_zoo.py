@@ -146,6 +146,9 @@ HEAVY = {
 }
 """Networks that take seconds to prune and check: traced and cut in every run, compared in the slow one."""
 
+HEAVIEST = {"SwinUNETR v2", "SENet154", "ACVNet", "SwinUNETR", "TimeSformer"}
+"""Networks that take seconds even to trace: left to the slow run altogether."""
+
 SWEPT = {
     *("UNet, residual units", "DynUNet", "SegResNet, batch norm", "AttentionUnet", "HighResNet", "AutoEncoder", "ViT"),
     *("R(2+1)D-18", "3D-ShuffleNet v1", "3D-MobileNet v1", "3D-ResNet-50", "StereoNet"),
@@ -227,7 +230,9 @@ def test_a_network_is_pruned_right(entry: Entry, ratio: float) -> None:
         assert sparsity.prunable == sparsity.channels - sum(held.values())
 
 
-@pytest.mark.parametrize("name", sorted(HEAVY))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in HEAVIEST else ()) for name in sorted(HEAVY)]
+)
 def test_a_heavy_network_is_traced_and_cut(name: str) -> None:
     entry = ZOO[name]
     model = entry.build()
@@ -288,5 +293,5 @@ def test_layers_that_no_gradient_reaches_do_not_stop_it(name: str) -> None:
 
 
 def test_the_tables_name_networks_of_the_zoo() -> None:
-    for table in (*COARSE.values(), OTHER_JUDGE, RANDOM_OR_PAIRED, PINNED, UNREACHED, HEAVY, SWEPT):
+    for table in (*COARSE.values(), OTHER_JUDGE, RANDOM_OR_PAIRED, PINNED, UNREACHED, HEAVY, HEAVIEST, SWEPT):
         assert set(table) <= set(ZOO)
