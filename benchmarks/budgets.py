@@ -17,16 +17,16 @@ from torch.utils._pytree import tree_map
 
 import ranp
 from benchmarks.pairs import table
-from ranp.budgets.metering import Metering, meters_for
-from ranp.budgets.parsing import Budget, share_above
-from ranp.budgets.solving import FULL, Solution, limits_of, solve
-from ranp.budgets.staging import Scene
+from ranp.choosing.budgets.metering import Metering, meters_for
+from ranp.choosing.budgets.parsing import Budget, share_above
+from ranp.choosing.budgets.solving import FULL, Solution, limits_of, solve
+from ranp.choosing.budgets.staging import Scene
+from ranp.choosing.methods import resolve
+from ranp.choosing.selection import Selection
+from ranp.costs.memory import peak
+from ranp.costs.step import TrainingStep
 from ranp.errors import InfeasibleError
-from ranp.footprint import peak
-from ranp.methods import resolve
 from ranp.paper import models
-from ranp.rehearsal import TrainingStep
-from ranp.selection import Selection
 from zoo.catalogue import ZOO
 
 RESOURCES = ("flops", "params", "memory", "train-memory")

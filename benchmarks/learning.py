@@ -25,8 +25,8 @@ from torch import Tensor
 
 import ranp
 from benchmarks.pairs import table
+from ranp.choosing.methods import resolve
 from ranp.errors import InfeasibleError
-from ranp.methods import resolve
 from ranp.paper import tasks
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of

@@ -187,7 +187,7 @@ def _warm_up() -> None:
     from torch import nn
 
     import ranp
-    from ranp.checkpointing import checkpointed
+    from ranp.running.checkpointing import checkpointed
 
     model, x = nn.Sequential(nn.Conv3d(1, 4, 3), nn.ReLU(), nn.Conv3d(4, 2, 1)), torch.randn(2, 1, 6, 6, 6)
     ranp.prune(model, [(x, None)], lambda y, _: y.square().mean(), budget="train-memory=90%", checkpointing=True)

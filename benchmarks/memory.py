@@ -14,12 +14,12 @@ from torch._subclasses import FakeTensorMode
 
 import ranp
 from benchmarks.pairs import table
-from ranp.footprint import measured_peak, training_memory
+from ranp.costs.memory import measured_peak, training_memory
+from ranp.costs.step import TrainingStep
+from ranp.costs.step.cpu import this_cpu
+from ranp.costs.step.losses import stand_in_loss
+from ranp.costs.step.staging import staged, staged_inputs
 from ranp.paper import models
-from ranp.rehearsal import TrainingStep
-from ranp.rehearsal.cpu import this_cpu
-from ranp.rehearsal.losses import stand_in_loss
-from ranp.rehearsal.staging import staged, staged_inputs
 
 Shape = tuple[int, ...]
 

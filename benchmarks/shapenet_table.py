@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 import ranp
 from benchmarks.pairs import table
-from ranp.methods import resolve
+from ranp.choosing.methods import resolve
 from ranp.paper import models, tasks
 
 SPARSITY = 0.7824

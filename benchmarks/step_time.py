@@ -16,10 +16,10 @@ from torch import nn
 import ranp
 from benchmarks.networks import Batch, Case, segresnet, train_step
 from benchmarks.pairs import table
-from ranp.methods import Method
+from ranp.choosing.methods import Method
+from ranp.costs.step import TrainingStep, rehearse
+from ranp.costs.time import Table
 from ranp.paper import models
-from ranp.rehearsal import TrainingStep, rehearse
-from ranp.speed import Table
 
 ROUNDS = 6
 """Of measured steps before the operators are timed, and as many after."""

@@ -10,15 +10,15 @@ from torch import nn
 import ranp
 from benchmarks.networks import Batch, Case, train_step
 from benchmarks.pairs import measure_pairs, table
-from ranp.budgets import Scene, parse_all, plan_within
-from ranp.methods import resolve
+from ranp.choosing.budgets import Scene, parse_all, plan_within
+from ranp.choosing.methods import resolve
+from ranp.choosing.plan import Plan
+from ranp.choosing.selection import Selection
+from ranp.costs.step import TrainingStep
+from ranp.costs.stepping import with_step
+from ranp.costs.time import Table
 from ranp.paper import models, tasks
 from ranp.paper.scoring import ScoringBatches
-from ranp.plan import Plan
-from ranp.rehearsal import TrainingStep
-from ranp.selection import Selection
-from ranp.speed import Table
-from ranp.stepping import with_step
 
 PAIRS = 21
 STRENGTH = 11

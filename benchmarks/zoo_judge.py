@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_map
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # its oracle knows nothing of the package's rules either
 
-from oracles import NormOfKept, randomise
-from ranp.masking import Derandomised
+from ranp.slimming.masking import Derandomised
+from tests.support.oracles import NormOfKept, randomise
 from zoo.entry import floating
 
 SPARE = (1 << 29) - 1

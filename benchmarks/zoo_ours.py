@@ -18,7 +18,7 @@ from benchmarks import zoo_judge
 from benchmarks.pairs import measure_pairs
 from benchmarks.zoo_verdict import Layers, Verdict, follow, guarded
 from ranp.errors import InfeasibleError, UnsupportedError
-from ranp.obstacles import by_cause, sentence, what_stays
+from ranp.reporting.causes import by_cause, sentence, what_stays
 from zoo.entry import Entry, loss
 
 AFFORDABLE = 1.5e11

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import ranp
 from ranp import arguments
+from ranp.costs.time import Table
 from ranp.errors import DataError, InfeasibleError, RanpError, UnsupportedError
-from ranp.speed import Table
 
 X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import DataError, PlanMismatchError
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
 from ranp.weighting import balance, reweight
 
 values = st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=5)

@@ -13,108 +13,123 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ranp.checkpointing import checkpointed
-    from ranp.criteria import Criterion
-    from ranp.errors import (
-        DataError,
-        InfeasibleError,
-        PlanMismatchError,
-        RanpError,
-        StorageError,
-        UnsupportedError,
-    )
-    from ranp.footprint import training_memory
-    from ranp.importance import score
-    from ranp.methods import Method
-    from ranp.plan import Plan
-    from ranp.profiles import Profile
-    from ranp.pruning import Pruned, prune
-    from ranp.rehearsal import TrainingStep
-    from ranp.report import Report
-    from ranp.resources import Costs, measure, profile
-    from ranp.scores import Scores
-    from ranp.selection import max_sparsity, select
-    from ranp.speed import latency, step_time
-    from ranp.storage import load, save
-    from ranp.tracing import Trace, trace
-    from ranp.verification import Verification, slim, verify
-    from ranp.weighting import balance, reweight
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Costs",
-    "Criterion",
-    "DataError",
-    "InfeasibleError",
-    "Method",
-    "Plan",
-    "PlanMismatchError",
-    "Profile",
-    "Pruned",
-    "RanpError",
-    "Report",
-    "Scores",
-    "StorageError",
-    "Trace",
-    "TrainingStep",
-    "UnsupportedError",
-    "Verification",
-    "balance",
-    "checkpointed",
-    "latency",
-    "load",
-    "max_sparsity",
-    "measure",
-    "profile",
-    "prune",
-    "reweight",
-    "save",
-    "score",
-    "select",
-    "slim",
-    "step_time",
-    "trace",
-    "training_memory",
-    "verify",
-]
+if TYPE_CHECKING:  # every public name, written once: what is below reads it from here
+    from ranp.choosing.methods import Method as Method
+    from ranp.choosing.plan import Plan as Plan
+    from ranp.choosing.selection import max_sparsity as max_sparsity
+    from ranp.choosing.selection import select as select
+    from ranp.costs.measuring import Costs as Costs
+    from ranp.costs.measuring import measure as measure
+    from ranp.costs.measuring import profile as profile
+    from ranp.costs.memory import training_memory as training_memory
+    from ranp.costs.profiles import Profile as Profile
+    from ranp.costs.step import TrainingStep as TrainingStep
+    from ranp.costs.time import latency as latency
+    from ranp.costs.time import step_time as step_time
+    from ranp.errors import DataError as DataError
+    from ranp.errors import InfeasibleError as InfeasibleError
+    from ranp.errors import PlanMismatchError as PlanMismatchError
+    from ranp.errors import RanpError as RanpError
+    from ranp.errors import StorageError as StorageError
+    from ranp.errors import UnsupportedError as UnsupportedError
+    from ranp.pruning import Pruned as Pruned
+    from ranp.pruning import prune as prune
+    from ranp.reporting.report import Report as Report
+    from ranp.running.checkpointing import checkpointed as checkpointed
+    from ranp.scoring.criteria import Criterion as Criterion
+    from ranp.scoring.score import score as score
+    from ranp.scoring.scores import Scores as Scores
+    from ranp.slimming.storage import load as load
+    from ranp.slimming.storage import save as save
+    from ranp.slimming.verification import Verification as Verification
+    from ranp.slimming.verification import slim as slim
+    from ranp.slimming.verification import verify as verify
+    from ranp.tracing import Trace as Trace
+    from ranp.tracing import trace as trace
+    from ranp.weighting import balance as balance
+    from ranp.weighting import reweight as reweight
 
-_HOMES = {
-    "checkpointing": "checkpointed",
-    "criteria": "Criterion",
-    "errors": "DataError InfeasibleError PlanMismatchError RanpError StorageError UnsupportedError",
-    "footprint": "training_memory",
-    "importance": "score",
-    "methods": "Method",
-    "plan": "Plan",
-    "profiles": "Profile",
-    "pruning": "Pruned prune",
-    "rehearsal": "TrainingStep",
-    "report": "Report",
-    "resources": "Costs measure profile",
-    "scores": "Scores",
-    "selection": "max_sparsity select",
-    "speed": "latency step_time",
-    "storage": "load save",
-    "tracing": "Trace trace",
-    "verification": "Verification slim verify",
-    "weighting": "balance reweight",
+_ELSEWHERE = {
+    "ranp.budgets": "ranp.choosing.budgets",
+    "ranp.checkpointing": "ranp.running.checkpointing",
+    "ranp.counting": "ranp.costs.counting",
+    "ranp.coupling": "ranp.choosing.coupling",
+    "ranp.criteria": "ranp.scoring.criteria",
+    "ranp.drawing": "ranp.reporting.drawing",
+    "ranp.footprint": "ranp.costs.memory",
+    "ranp.importance": "ranp.scoring.score",
+    "ranp.initialisation": "ranp.slimming.initialisation",
+    "ranp.methods": "ranp.choosing.methods",
+    "ranp.obstacles": "ranp.reporting.causes",
+    "ranp.plan": "ranp.choosing.plan",
+    "ranp.pricing": "ranp.costs.prices",
+    "ranp.profiles": "ranp.costs.profiles",
+    "ranp.rehearsal": "ranp.costs.step",
+    "ranp.report": "ranp.reporting.report",
+    "ranp.resources": "ranp.costs.measuring",
+    "ranp.scopes": "ranp.choosing.scopes",
+    "ranp.scores": "ranp.scoring.scores",
+    "ranp.selection": "ranp.choosing.selection",
+    "ranp.snip": "ranp.choosing.snip",
+    "ranp.speed": "ranp.costs.time",
+    "ranp.storage": "ranp.slimming.storage",
+    "ranp.study": "ranp.reporting.study",
+    "ranp.ties": "ranp.choosing.ties",
+    "ranp.verification": "ranp.slimming.verification",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+"""Modules by the short names under which they can be imported, too: ``from ranp.criteria import Criterion``."""
+
+
+class _Elsewhere(MetaPathFinder, Loader):
+    """Imports a module of ``_ELSEWHERE`` under its short name: the same module, not a second one."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return spec_from_loader(name, self) if name in _ELSEWHERE else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(_ELSEWHERE[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__ = module.__spec__.loader_state  # what the import system has just put in its place
+
+
+if not any(type(finder).__name__ == _Elsewhere.__name__ for finder in sys.meta_path):
+    sys.meta_path.append(_Elsewhere())
+
+
+def _homes() -> dict[str, str]:
+    """Every public name and the module it comes from, as the imports for type checkers say."""
+    source = __spec__.loader.get_source(__name__)  # type: ignore[union-attr]
+    block = next(node for node in ast.parse(source).body if isinstance(node, ast.If))
+    return {entry.name: str(node.module) for node in block.body for entry in node.names}  # type: ignore[attr-defined]
+
+
+_HOMES = _homes()
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that the command line answers before torch is loaded."""
     if name in _HOMES:
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
+    if f"ranp.{name}" in _ELSEWHERE:
         return import_module(f"ranp.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'ranp' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"ranp.{_HOME[name]}"), name)
-    return value
+    raise AttributeError(f"module 'ranp' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

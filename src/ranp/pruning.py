@@ -12,27 +12,27 @@ import torch
 from torch import nn
 
 from ranp import arguments
-from ranp.budgets import Budget, Scene, parse_all, plan_within
-from ranp.budgets.staging import target_for
-from ranp.criteria import Criterion, Values, find_criterion
+from ranp.choosing.budgets import Budget, Scene, parse_all, plan_within
+from ranp.choosing.budgets.staging import target_for
+from ranp.choosing.methods import STRENGTH, Method, resolve
+from ranp.choosing.plan import Plan
+from ranp.choosing.selection import Selection, check_sparsity
+from ranp.choosing.ties import TIES
+from ranp.costs.measuring import Resource
+from ranp.costs.memory import Footprint, peak
+from ranp.costs.step import TrainingStep
+from ranp.costs.stepping import needs_step, with_step
 from ranp.errors import DataError, UnsupportedError, brief
-from ranp.footprint import Footprint, peak
-from ranp.importance import Loss, check_settings, iterated, score
-from ranp.initialisation import COPY, Initialiser, check_initialiser
-from ranp.methods import STRENGTH, Method, resolve
-from ranp.plan import Plan
-from ranp.rehearsal import TrainingStep
-from ranp.report import Report
-from ranp.resources import Resource
-from ranp.scores import Scores
-from ranp.selection import Selection, check_sparsity
-from ranp.slimming import apply_plan
-from ranp.stepping import needs_step, with_step
-from ranp.ties import TIES
+from ranp.reporting.report import Report
+from ranp.running.calling import unwrap
+from ranp.scoring.criteria import Criterion, Values, find_criterion
+from ranp.scoring.score import Loss, check_settings, iterated, score
+from ranp.scoring.scores import Scores
+from ranp.slimming.initialisation import COPY, Initialiser, check_initialiser
+from ranp.slimming.slim import apply_plan
+from ranp.slimming.verification import Verification, check
 from ranp.tracing import Trace
-from ranp.tracing.stage import unwrap
 from ranp.tracing.tracer import Tracer
-from ranp.verification import Verification, check
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import torch
 
 from ranp import arguments
 from ranp.errors import DataError, PlanMismatchError
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
 
 
 def balance(scores: Scores) -> Scores:

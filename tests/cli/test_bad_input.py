@@ -9,7 +9,6 @@ import json
 import logging
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,12 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from brats_on_disk import scanned, write_nifti
-from ranp import files
 from ranp.cli import main
-
-sys.path.insert(0, str(Path(__file__).parent))
-from data_on_disk import (
+from ranp.files import atomic
+from tests.support.brats_on_disk import scanned, write_nifti
+from tests.support.data_on_disk import (
     HEIGHT,
     WIDTH,
     video,
@@ -129,7 +126,7 @@ def edited(pattern: str, key: str, value: object, *, sealed: bool = False) -> Da
         path = next(place.glob(pattern))
         told = {**json.loads(path.read_text()), key: value}
         if sealed:
-            told[files.SEAL] = files.seal({name: item for name, item in told.items() if name != files.SEAL})
+            told[atomic.SEAL] = atomic.seal({name: item for name, item in told.items() if name != atomic.SEAL})
         path.write_text(json.dumps(told))
 
     return change

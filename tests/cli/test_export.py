@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import ranp
-from ranp import files, storage
 from ranp.cli import main
-from ranp.folder import RECIPE, RECIPE_VERSION, read_run
+from ranp.files import atomic
 from ranp.integrations import export_formats
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION, read_run
+from ranp.slimming import storage
+from tests.support import networks_to_name
 
-sys.path.insert(0, str(Path(__file__).parent))
-import networks_to_name
-
-CODE = "networks_to_name"
+CODE = "tests.support.networks_to_name"
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -46,8 +44,9 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 
 def test_onnx_computes_what_the_slim_network_does(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import networks_to_name as code
     import onnxruntime
+
+    from tests.support import networks_to_name as code
 
     file = run.parent / "net.onnx"
     text = told(capsys, "export", run, "--trust", "--format", "onnx", "--out", file)
@@ -63,7 +62,7 @@ def test_onnx_computes_what_the_slim_network_does(run: Path, capsys: pytest.Capt
 
 
 def test_a_program_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import networks_to_name as code
+    from tests.support import networks_to_name as code
 
     file = run.parent / "net.pt2"
     options = ("--format", "torch-export", "--dynamic", "batch", "--input", "1x1x4x4x4", "--json")
@@ -90,7 +89,7 @@ def test_the_recipe_tells_the_inputs(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_the_network_may_have_moved(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, path = {**read_run(run), "model": "gone.away:small"}, run / "model.safetensors"
-    files.write_json(run / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
+    atomic.write_json(run / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
     storage.save(path, storage.load(path, networks_to_name.small), storage.plan_of(path), recipe=recipe)
     out = ("--format", "torch-export", "--out", run.parent / "net.pt2")
     assert "no module 'gone'" in refused(capsys, "export", run, *out, "--trust")
@@ -139,7 +138,7 @@ def test_refusals_are_one_line_and_write_nothing(
         (run / "recipe.json").write_text(text)
         assert message in refused(capsys, "export", run, *out)
     nameless = {"model": None}
-    files.write_json(run / "recipe.json", nameless, kind=RECIPE, version=RECIPE_VERSION)
+    atomic.write_json(run / "recipe.json", nameless, kind=RECIPE, version=RECIPE_VERSION)
     assert "does not name the network" in refused(capsys, "export", run, *out)
     (run / "recipe.json").write_text(recipe)
     weights = (run / "model.safetensors").read_bytes()

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 import ranp
 from ranp.cli import main
+from tests.support import networks_to_name as code
 
-sys.path.insert(0, str(Path(__file__).parent))
-import networks_to_name as code
-
-CODE = "networks_to_name"
+CODE = "tests.support.networks_to_name"
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:

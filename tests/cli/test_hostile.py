@@ -18,16 +18,15 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from ranp import files, sealed, storage
+from ranp.choosing.plan import Plan
 from ranp.cli import main
-from ranp.folder import RECIPE, RECIPE_VERSION
+from ranp.files import atomic, tensors
 from ranp.paper import tasks
 from ranp.paper.training.checkpoints import Mark
 from ranp.paper.training.journal import Journal
-from ranp.plan import Plan
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "page"))
-from run_folders import MODEL, OPTIONS, SIZE, pruned, write_journal, write_pruned
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION
+from ranp.slimming import storage
+from tests.support.run_folders import MODEL, OPTIONS, SIZE, pruned, write_journal, write_pruned
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e[/bold]"
 EVIL = "evil_module"
@@ -67,9 +66,9 @@ def forged(**changes: Any) -> Damage:
     """A recipe with other entries, sealed as ``ranp`` would, in ``recipe.json`` and in the network's header."""
 
     def forge(run: Path) -> None:
-        told = files.read_json(run / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+        told = atomic.read_json(run / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
         changed = {name: _filled(value, run) for name, value in {**told, **changes}.items()}
-        files.write_json(run / "recipe.json", changed, kind=RECIPE, version=RECIPE_VERSION)
+        atomic.write_json(run / "recipe.json", changed, kind=RECIPE, version=RECIPE_VERSION)
         made = pruned()
         storage.save(run / "model.safetensors", made.model, made.plan, recipe=changed)
 
@@ -103,7 +102,7 @@ def begun(changes: Mapping[str, Any], state: Any = None) -> Damage:
         (run / "metrics.jsonl").unlink()
         if state is not None:
             entries = {"state": json.dumps(state), "random": "{}", "run": "mine"}
-            sealed.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
+            tensors.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
 
     return stop
 
@@ -116,9 +115,9 @@ def replaced(name: str, old: str, new: str) -> Damage:
         assert re.search(old, text), f"{name} has no {old}"
         text = re.sub(old, lambda _: new, text, count=1)
         try:
-            value = files.parse_json(text)
-            value.pop(files.SEAL)
-            text = json.dumps({**value, files.SEAL: files.seal(value)})
+            value = atomic.parse_json(text)
+            value.pop(atomic.SEAL)
+            text = json.dumps({**value, atomic.SEAL: atomic.seal(value)})
         except ValueError:
             pass
         (run / name).write_text(text)

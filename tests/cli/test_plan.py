@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ import pytest
 import ranp
 from ranp.cli import main
 
-sys.path.insert(0, str(Path(__file__).parent))
-CODE = "networks_to_name"
+CODE = "tests.support.networks_to_name"
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from ranp.cli import main
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "page"))
-from run_folders import write_full, write_journal, write_pruned
+from tests.support.run_folders import write_full, write_journal, write_pruned
 
 
 def test_report_writes_one_file_and_the_drawings_that_were_asked_for(

@@ -14,7 +14,7 @@ from ranp.paper.experiments.experiment import Wanted
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """An experiment whose cells run in a second, under the name of the main table."""
-    from paper.experiments.small import SMALL
+    from tests.support.small_cells import SMALL
 
     monkeypatch.setattr(experiments, "get", lambda name: SMALL)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,11 +15,12 @@ import torch
 from safetensors.torch import load_file
 
 import ranp
-from ranp import files
 from ranp.cli import main
+from ranp.files import atomic
 from ranp.paper import tasks
 from ranp.paper.recipe import Recipe
-from real_data import real_data
+from tests.support import processes
+from tests.support.real_data import real_data
 
 SMALL = "--scale cpu --set tensorboard=false --set train_count=8 --set valid_count=4 --set batch=4".split()
 TINY = [*SMALL, *"--set epochs=1 --set size=8 --set options.widths=4,8".split()]
@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe_of(folder: Path) -> dict[str, Any]:
-    return files.read_json(folder / "recipe.json", kind="ranp-recipe", version=2)
+    return atomic.read_json(folder / "recipe.json", kind="ranp-recipe", version=2)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -213,7 +213,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_run_goes_on(tmp_path: Path, capsys: p
     """In a process of its own: the signal, the exit status and stderr are what a shell sees."""
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "ranp", "train", "shapenet", *TINY, "--set", "epochs=100000", "--out", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = processes.environment()
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         deadline = time.monotonic() + 120

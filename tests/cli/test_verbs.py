@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,13 @@ import pytest
 import torch
 
 import ranp
-from ranp import files, storage
 from ranp.cli import main
+from ranp.files import atomic
 from ranp.paper.models import UNet3d
+from ranp.slimming import storage
+from tests.support import processes
 
-sys.path.insert(0, str(Path(__file__).parent))
-CODE = "networks_to_name"
+CODE = "tests.support.networks_to_name"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 2) -> str:
@@ -84,7 +84,7 @@ def prune_small(out: Path, *more: str) -> tuple[str, ...]:
 
 
 def test_prune_writes_a_folder_that_loads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import networks_to_name as code
+    from tests.support import networks_to_name as code
 
     out = tmp_path / "deep" / "run"
     text = told(capsys, *prune_small(out, "--seed", "3"))
@@ -106,14 +106,14 @@ def test_prune_writes_a_folder_that_loads(tmp_path: Path, capsys: pytest.Capture
     assert all(
         torch.equal(a, b) for a, b in zip(network.state_dict().values(), mine.model.state_dict().values(), strict=True)
     )
-    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=2)
+    recipe = atomic.read_json(out / "recipe.json", kind="ranp-recipe", version=2)
     assert recipe["model"] == f"{CODE}:small"
     assert recipe["seed"] == 3
     assert storage.metadata(out / "model.safetensors")["recipe"] == recipe
 
 
 def test_prune_options_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import networks_to_name as code
+    from tests.support import networks_to_name as code
 
     out = tmp_path / "run"
     options = "--method weighted --criterion mnmg-sum --tie union --exact --keep 0 --mode eval --init glorot".split()
@@ -154,7 +154,7 @@ def test_a_dry_run_tells_the_predicted_costs_and_writes_nothing(
 
 
 def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import networks_to_name as code
+    from tests.support import networks_to_name as code
 
     out = tmp_path / "run"
     source = f"prune {CODE}:small --batches {CODE}:batches --loss {CODE}:loss --out {out}".split()
@@ -175,7 +175,7 @@ def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture
     assert plan.settings == mine.plan.settings
     assert all(line in text for line in mine.report.budget_lines())
     assert mine.report.budget_lines()[0] in told(capsys, "plan", "show", str(out / "plan.json"))
-    recipe = files.read_json(out / "recipe.json", kind="ranp-recipe", version=2)
+    recipe = atomic.read_json(out / "recipe.json", kind="ranp-recipe", version=2)
     assert (recipe["sparsity"], recipe["budget"]) == (None, ["flops=60%", "train-memory=90%"])
 
 
@@ -237,7 +237,7 @@ def test_a_network_of_the_paper_brings_its_example(capsys: pytest.CaptureFixture
 def test_a_task_scores_a_network_of_ones_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import networks_to_name as code
+    from tests.support import networks_to_name as code
 
     monkeypatch.setattr(code, "small", lambda: UNet3d(1, 50, widths=(8, 16)))
     arguments = "--task shapenet --size 8 --max-batches 2 --method layerwise --sparsity 0.3 --dry-run --json".split()
@@ -247,7 +247,7 @@ def test_a_task_scores_a_network_of_ones_own(
 
 
 def test_search_gives_the_largest_feasible_sparsity(capsys: pytest.CaptureFixture[str]) -> None:
-    import networks_to_name as code
+    from tests.support import networks_to_name as code
 
     data = ("--batches", f"{CODE}:batches", "--loss", f"{CODE}:loss")
     value = json.loads(told(capsys, "search", f"{CODE}:small", *data, "--json"))
@@ -352,13 +352,13 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_as_a_process_results_go_to_stdout_and_the_status_is_told(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = processes.environment()
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ranp", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
 
-    (tmp_path / "here.py").write_text("from networks_to_name import small, batches, loss\n")
+    (tmp_path / "here.py").write_text("from tests.support.networks_to_name import small, batches, loss\n")
     data = ("--batches", "here:batches", "--loss", "torch.nn.functional:cross_entropy")
     done = run("prune", "here:small", *data, "--sparsity", "0.3", "--out", "run", "--json")
     assert done.returncode == 0, done.stderr

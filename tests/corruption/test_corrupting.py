@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from corrupting import Kind, as_table, corrupt, failures, write_all
+from tests.support.corrupting import Kind, as_table, corrupt, failures, write_all
 
 
 @pytest.fixture(scope="module")

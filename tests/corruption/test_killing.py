@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("killing.py")
+from tests.support import processes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def kill(tmp_path: Path, *arguments: str, timeout: float = 550) -> dict[str, Any]:
     """Runs the program and returns its summary."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), *arguments],
+        [sys.executable, "-m", "tests.support.killing", *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
+        env=processes.environment(OMP_NUM_THREADS="1", TMPDIR=str(tmp_path)),
         timeout=timeout,
         check=False,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from torch.utils.data import DataLoader
 
 import ranp
 from ranp.errors import DataError, PlanMismatchError, RanpError, UnsupportedError
+from tests.support import processes
 
 lightning = pytest.importorskip("lightning.pytorch")
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer  # noqa: E402
@@ -552,7 +551,7 @@ assert callback.plan.sparsity.removed
 @pytest.mark.slow
 def test_the_older_name_of_lightning(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_lightning")
-    environment = {**os.environ, "PYTHONPATH": str(Path(ranp.__file__).parents[1])}
+    environment = processes.environment()
     done = subprocess.run(
         [sys.executable, "-c", OLDER, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
     )
@@ -575,11 +574,10 @@ def test_two_callbacks_with_unlike_plans_do_not_mix(tmp_path: Path) -> None:
 
 
 SCRIPT = """
-import json, sys
-sys.path[:0] = {paths!r}
+import json
 import torch
 torch.set_num_threads(1)
-import test_lightning as here
+from tests.integrations import test_lightning as here
 from ranp.integrations.lightning import PruneAtInitialisation
 
 module = here.Module(seed=int(here.os.environ.get("LOCAL_RANK", "0")))  # the ranks start from different weights
@@ -600,14 +598,10 @@ open({folder!r} + f"/rank{{trainer.global_rank}}.json", "w").write(json.dumps(to
 
 @pytest.mark.slow
 def test_two_processes_get_the_same_plan_and_weights(tmp_path: Path) -> None:
-    here = Path(__file__)
     script = tmp_path / "train.py"
-    paths = [str(here.parent), str(here.parents[1]), str(Path(ranp.__file__).parents[1])]
-    script.write_text(SCRIPT.format(paths=paths, folder=str(tmp_path)))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    script.write_text(SCRIPT.format(folder=str(tmp_path)))
+    port = str(processes.free_port())
+    environment = processes.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, OMP_NUM_THREADS="1")
     done = subprocess.run(
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240, check=False
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from ranp import files
+from ranp.files import atomic
 from ranp.page.build import write
 from ranp.paper import tasks, training
-
-sys.path.insert(0, str(Path(__file__).parent))
-from reading import Read, read
-from run_folders import write_table
+from tests.support.reading import Read, read
+from tests.support.run_folders import write_table
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make browser")
@@ -47,7 +44,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         top / "main.json",
         columns=[{"name": name, "left": not number} for number, name in enumerate(wide)],
         groups=[{"title": "A group", "rows": [[f"{number}.25" for number in range(12)]]}],
-        figures={"main.svg": files.checksum(drawing.encode())},
+        figures={"main.svg": atomic.checksum(drawing.encode())},
     )
     return write([top], top / "report.html")
 

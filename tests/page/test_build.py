@@ -5,26 +5,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from ranp import files
-from ranp.amounts import MB, UNITS, scaled, unit
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.page import build, detail
 from ranp.page.gather import RunFolder, gather
 from ranp.page.rebuilding import network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
-from ranp.report import Report
-from ranp.study import Study
-
-sys.path.insert(0, str(Path(__file__).parent))
-from reading import Read, read
-from run_folders import write_full, write_journal, write_pruned, write_table, write_within
+from ranp.reporting.amounts import MB, UNITS, scaled, unit
+from ranp.reporting.report import Report
+from ranp.reporting.study import Study
+from tests.support.reading import Read, read
+from tests.support.run_folders import write_full, write_journal, write_pruned, write_table, write_within
 
 LESS = "\N{MINUS SIGN}"
 
@@ -220,7 +217,7 @@ def test_costs_of_a_network_without_a_report_are_counted(tmp_path: Path) -> None
 def test_tables_and_drawings_of_a_reproduction_are_in_the_page(tmp_path: Path) -> None:
     drawing = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
     (tmp_path / "main-scatter.svg").write_bytes(drawing)
-    write_table(tmp_path / "main.json", figures={"main-scatter.svg": files.checksum(drawing)})
+    write_table(tmp_path / "main.json", figures={"main-scatter.svg": atomic.checksum(drawing)})
     told = read(build.build([tmp_path]))
     assert told.table("What was measured.") == [
         ["method", "GFLOPs"],
@@ -254,7 +251,7 @@ def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp
             {"name": "ranp-f", "seconds": [0.5, 0.5, 1.0], **one},
         ],
     }
-    files.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=2)
+    atomic.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=2)
     rows = read(build.build([tmp_path])).table("Networks trained alike")
     assert rows[1][1:] == ["0.0 %", "100", "2.0", "1.00", "2.000", "1.00", "70.0 %", "50.0 %"]
     assert rows[2][5:7] == ["0.500", "0.25"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ import pytest
 from ranp.page import charts
 from ranp.page.charts import Point
 from ranp.page.curves import Curve
-
-sys.path.insert(0, str(Path(__file__).parent))
-from studies import STUDY
+from tests.support.studies import STUDY
 
 POINTS = (
     Point("full", "full", 2_000_000_000, 3_000_000),

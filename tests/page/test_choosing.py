@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ranp.choosing.plan import Plan, Sparsity
 from ranp.page.choosing import kinds, of_task, representatives
 from ranp.page.gather import RunFolder
-from ranp.plan import Plan, Sparsity
 
 
 def run(label: str, method: str, seed: int = 0, sparsity: float = 0.5, **recipe: Any) -> RunFolder:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from ranp import files
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.page.choosing import of_task
 from ranp.page.gather import gather
 from ranp.page.material import chosen
-
-sys.path.insert(0, str(Path(__file__).parent))
-from run_folders import write_full, write_journal, write_pruned, write_table
+from tests.support.run_folders import write_full, write_journal, write_pruned, write_table
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +48,7 @@ def test_labels_of_runs_are_told_apart(tmp_path: Path) -> None:
 def test_cells_of_a_reproduction_are_named_without_the_sum_of_their_settings(tmp_path: Path) -> None:
     write_full(tmp_path / "cells" / "unet-full-0-0123456789")
     write_table(tmp_path / "main.json")
-    files.write_json(tmp_path / "other.json", {"a": 1}, kind="somebody-elses", version=7)
+    atomic.write_json(tmp_path / "other.json", {"a": 1}, kind="somebody-elses", version=7)
     found = gather([tmp_path])
     assert [run.label for run in found.runs] == ["unet-full-0"]
     assert [table.title for table in found.tables] == ["Main results"]
@@ -111,7 +108,7 @@ def test_a_wrong_table_is_refused(change: dict[str, object], told: str, tmp_path
 
 
 def test_a_wrong_comparison_is_refused(tmp_path: Path) -> None:
-    files.write_json(tmp_path / "comparison.json", {"contenders": []}, kind="ranp-comparison", version=2)
+    atomic.write_json(tmp_path / "comparison.json", {"contenders": []}, kind="ranp-comparison", version=2)
     with pytest.raises(StorageError, match="not a valid comparison"):
         gather([tmp_path])
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 from ranp.page.whatif import positions, step_at, whatif
-
-sys.path.insert(0, str(Path(__file__).parent))
-from studies import STUDY
+from tests.support.studies import STUDY
 
 LESS = "\N{MINUS SIGN}"
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from ranp import drawing
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper import tasks
 from ranp.paper.pictures import pictures
@@ -20,7 +19,8 @@ from ranp.paper.tasks.ucf101 import Clips
 from ranp.paper.tasks.ucf101.clips import MEAN
 from ranp.paper.tasks.ucf101.files import read_split
 from ranp.paper.tasks.ucf101.motions import MOTIONS
-from real_data import real_data
+from ranp.reporting import drawing
+from tests.support.real_data import real_data
 
 
 class Answering(nn.Module):

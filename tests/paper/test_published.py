@@ -18,12 +18,12 @@ import pytest
 import torch
 
 import ranp
-from latex_tables import Cell, filled, grid, lines, plain, tabular, texts, without_comments
-from ranp.criteria import CRITERIA
+from ranp.choosing.methods import METHODS
 from ranp.errors import UnsupportedError
-from ranp.methods import METHODS
 from ranp.paper import models, published, tasks
 from ranp.paper.published import Measured, Row
+from ranp.scoring.criteria import CRITERIA
+from tests.support.latex_tables import Cell, filled, grid, lines, plain, tabular, texts, without_comments
 
 NETWORKS = ("unet3d-shapenet", "unet3d-brats", "mobilenetv2-ucf101", "i3d-ucf101", "psm-sceneflow")
 TABLES = "neuron_importance_full full_table similar_resource 2d_pruning orthogonal transfer single_GPU".split()

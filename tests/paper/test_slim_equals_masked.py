@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import ranp
-from oracles import forward_backward, random_scores
 from ranp.paper.models import I3D, MobileNetV2, PSMNet, UNet3d
+from ranp.slimming.verification import check as verify_traced
 from ranp.tracing.tracer import Tracer
-from ranp.verification import check as verify_traced
+from tests.support.oracles import forward_backward, random_scores
 
 STEPS = (0.1, 0.3, 0.5, 0.7, 0.9)
 Case = tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...]]

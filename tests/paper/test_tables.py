@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import ranp
-from paper_convention import Count, count
-from ranp.methods import resolve
+from ranp.choosing.methods import resolve
 from ranp.paper import models
+from tests.support.paper_convention import Count, count
 
 FULL = {
     "unet3d-shapenet": "62.26 237.85 997.00",
@@ -104,7 +104,7 @@ def test_slim_networks_are_checked(name: str, method: str) -> None:
 def printed_by_hooks(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> str:
     """The same figures from a count that shares nothing with ``ranp``."""
     inputs = example if isinstance(example, tuple) else (example,)
-    total = sum(count(ranp.tracing.stage.meta_copy(model), inputs).values(), Count())
+    total = sum(count(ranp.running.copies.copy_model(model, meta=True), inputs).values(), Count())
     return " ".join(total.printed())
 
 

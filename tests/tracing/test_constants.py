@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranp.running.dataless import execute
+from ranp.running.randomness import ambient_seed, untouched_rng
 from ranp.tracing.constants import LARGEST, Constants, MadeFromNumbers, compact
-from ranp.tracing.stage import ambient_seed, execute, untouched_rng
 
 
 class Following(TorchDispatchMode):

@@ -11,21 +11,24 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import ranp
-from operator_cases import WITHOUT_A_CALL, Case, all_cases
-from oracles import random_plan, slim_error
+from ranp.running.calling import tensors_in
+from ranp.running.copies import copy_model
+from ranp.running.dataless import execute, to_meta
+from ranp.running.randomness import untouched_rng
+from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.cutting import cut_copy, cut_tensor
 from ranp.tracing.labels import LabelSpace
 from ranp.tracing.ledger import Ledger
 from ranp.tracing.operation import labels_of
 from ranp.tracing.probing import keeps_of
-from ranp.tracing.recording import ModuleStack
 from ranp.tracing.rules.refusals import REASONS
 from ranp.tracing.running import LabelMode, give_birth
-from ranp.tracing.stage import copy_model, execute, tensors_in, to_meta, untouched_rng
-from topologies_patterns import between
-from topologies_rules import low_frequencies
-from topology import tensor, volume
+from tests.support.operator_cases import WITHOUT_A_CALL, Case, all_cases
+from tests.support.oracles import random_plan, slim_error
+from tests.support.topologies.patterns import between
+from tests.support.topologies.rules import low_frequencies
+from tests.support.topologies.topology import tensor, volume
 
 CASES = all_cases()
 every_case = pytest.mark.parametrize("case", CASES, ids=[f"{n}-{case.name}" for n, case in enumerate(CASES)])

@@ -27,7 +27,7 @@ def demo(
     from importlib.util import find_spec
 
     from ranp.errors import UnsupportedError
-    from ranp.files import check_writable
+    from ranp.files.atomic import check_writable
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run

@@ -22,10 +22,10 @@ def evaluate(
 ) -> None:
     """Print the figures of a trained network on the data it was validated on, or on those of --data."""
     from ranp.errors import StorageError, unknown_name
-    from ranp.folder import read_run
     from ranp.paper import tasks, training
     from ranp.paper.naming import Trust
     from ranp.paper.training.evaluation import data_of, recipe_of
+    from ranp.reporting.folder import read_run
 
     read_run(folder)
     stored, recipe = recipe_of(folder)

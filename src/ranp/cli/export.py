@@ -39,10 +39,10 @@ def export(
     """
     from ranp import load
     from ranp.errors import UnsupportedError, unknown_name
-    from ranp.folder import read_run
     from ranp.integrations import exporting
     from ranp.integrations.export_formats import FORMATS
     from ranp.paper.naming import Trust, stored_network
+    from ranp.reporting.folder import read_run
 
     # Everything that can be refused is refused before anything slow begins.
     if format not in FORMATS:

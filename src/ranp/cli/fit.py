@@ -31,9 +31,9 @@ from ranp.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from ranp.choosing.plan import Plan
     from ranp.cli.preparation import Setup
-    from ranp.fitting import Room
-    from ranp.plan import Plan
+    from ranp.reporting.fit import Room
 
 _STEP = "One training step"
 
@@ -70,13 +70,13 @@ def fit(
     Nothing of that size is allocated. Without --task or --batches the ranking is that of magnitudes, which need no
     data; the sparsity is an estimate then.
     """
-    from ranp.budgets import told
+    from ranp.choosing.budgets import told
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import Choice, make
+    from ranp.costs.step import TrainingStep
     from ranp.errors import InfeasibleError
-    from ranp.fitting import room, space_of, with_space
-    from ranp.rehearsal import TrainingStep
-    from ranp.tracing.stage import tensors_in
+    from ranp.reporting.fit import room, space_of, with_space
+    from ranp.running.calling import tensors_in
 
     allowed = _bytes(memory)
     step = TrainingStep(None, optimizer, precision, checkpointing)
@@ -163,7 +163,7 @@ def _given(setup: Setup) -> tuple[Any, Setup]:
 
 def _bytes(text: str) -> float:
     """An amount of memory as people write it."""
-    from ranp.budgets import Budget
+    from ranp.choosing.budgets import Budget
     from ranp.errors import UnsupportedError
 
     try:
@@ -199,10 +199,11 @@ def _made_to_fit(
 ) -> tuple[Plan, dict[str, float]]:
     """The plan that makes a step fit, and what is left of the network's costs."""
     from ranp import score, trace
-    from ranp.budgets import Scene
-    from ranp.fitting import plan_for
-    from ranp.pricing import Prices, flags_of
-    from ranp.selection import Selection
+    from ranp.choosing.budgets import Scene
+    from ranp.choosing.selection import Selection
+    from ranp.costs.prices import Prices
+    from ranp.reporting.fit import plan_for
+    from ranp.tracing.layout import flags_of
 
     found = trace(network, at)
     with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
@@ -220,7 +221,7 @@ def _made_to_fit(
     selection = Selection.of(scores, found, scope=setup.method.scope, keep=keep, seed=seed)
     plan = plan_for(selection, Scene(network, at, step), allowed)
     prices = Prices(found)
-    full, slim = prices.at(prices.everything), prices.at(flags_of(found, plan))
+    full, slim = prices.at(prices.everything), prices.at(flags_of(found, plan.kept))
     peak = float(plan.settings["budget"][0]["after"])
     return plan, {"flops": slim.flops / full.flops, "params": slim.params / full.params, "train_memory": peak}
 

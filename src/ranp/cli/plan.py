@@ -12,7 +12,7 @@ from ranp.cli.console import say, show_json, show_table
 from ranp.cli.options import Json
 
 if TYPE_CHECKING:
-    from ranp.plan import Change
+    from ranp.choosing.plan import Change
 
 plan = typer.Typer(help="Look at plans and change them.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
@@ -21,9 +21,9 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
 @plan.command()
 def show(file: File, as_json: Json = False) -> None:
     """Print what a plan keeps of every layer, and how it was made."""
-    from ranp.budgets.telling import REMEMBERED, budget_lines
+    from ranp.choosing.budgets.telling import REMEMBERED, budget_lines
+    from ranp.choosing.plan import Plan
     from ranp.errors import StorageError
-    from ranp.plan import Plan
 
     found = Plan.load(file)
     if as_json:
@@ -58,7 +58,7 @@ def show(file: File, as_json: Json = False) -> None:
 @plan.command()
 def diff(before: File, after: File, as_json: Json = False) -> None:
     """Print the layers that two plans treat differently."""
-    from ranp.plan import Plan
+    from ranp.choosing.plan import Plan
 
     changes = Plan.load(before).diff(Plan.load(after))
     if as_json:
@@ -80,9 +80,9 @@ def edit(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the new plan goes.")],
 ) -> None:
     """Write a plan in which layers keep other channels; all that stands or falls with them follows."""
+    from ranp.choosing.plan import Plan
+    from ranp.choosing.plan.editing import edit as edit_plan
     from ranp.errors import PlanMismatchError
-    from ranp.plan import Plan
-    from ranp.plan.editing import edit as edit_plan
 
     if len(layer) != len(keep) or len(set(layer)) != len(layer):
         raise PlanMismatchError(

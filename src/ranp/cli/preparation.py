@@ -11,8 +11,8 @@ from ranp.errors import UnsupportedError, unknown_name
 from ranp.paper.naming import Network, code, find_example, find_network, needed_example, with_options
 
 if TYPE_CHECKING:
-    from ranp.criteria import Criterion
-    from ranp.methods import Method
+    from ranp.choosing.methods import Method
+    from ranp.scoring.criteria import Criterion
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ def prepare(
     Raises:
         UnsupportedError: An option is wrong, or something is missing.
     """
-    from ranp.criteria import find_criterion
-    from ranp.methods import resolve
-    from ranp.ties import TIES
+    from ranp.choosing.methods import resolve
+    from ranp.choosing.ties import TIES
+    from ranp.scoring.criteria import find_criterion
 
     network, how = find_network(model), resolve(method)
     rule = find_criterion(how.criterion if criterion is None else code_or_name(criterion, "--criterion"))

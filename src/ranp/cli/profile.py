@@ -10,8 +10,8 @@ from ranp.cli.console import say, show_json, show_table
 from ranp.cli.options import Example, Inputs, Json
 
 if TYPE_CHECKING:
+    from ranp.costs.profiles import Profile
     from ranp.paper.naming import Network
-    from ranp.profiles import Profile
     from ranp.tracing.trace import Trace
 
 _HEADER = ("Param MB", "GFLOPs", "Memory MB")
@@ -36,12 +36,12 @@ def profile(
 
     Nothing is allocated: the network is run without data. A network with 2D and 3D layers is also split into them.
     """
-    from ranp import resources
+    from ranp.costs import measuring as resources
     from ranp.errors import UnsupportedError
-    from ranp.obstacles import told, what_stays
     from ranp.paper.naming import find_network, needed_example
-    from ranp.storage import NETWORKS, hollow
-    from ranp.tracing.stage import tensors_in
+    from ranp.reporting.causes import told, what_stays
+    from ranp.running.calling import tensors_in
+    from ranp.slimming.storage import NETWORKS, hollow
 
     if listing:
         from ranp.paper import models
@@ -79,8 +79,8 @@ def _traced(network: Network, example: Any) -> Trace:
     """Traced without weights, or with them where the code of the network needs values."""
     from ranp import trace
     from ranp.errors import UnsupportedError
-    from ranp.storage import hollow
-    from ranp.tracing.stage import tensors_in
+    from ranp.running.calling import tensors_in
+    from ranp.slimming.storage import hollow
 
     try:
         return trace(hollow(network.build), example)

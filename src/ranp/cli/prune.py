@@ -119,14 +119,14 @@ def prune(
     from dataclasses import asdict
 
     from ranp import prune as prune_network
-    from ranp.budgets import parse_all, told
+    from ranp.choosing.budgets import parse_all, told
     from ranp.cli.preparation import code_or_name, prepare
     from ranp.cli.sources import Choice, make, plain
+    from ranp.costs.step import TrainingStep
     from ranp.errors import UnsupportedError, unknown_name
-    from ranp.folder import check_replaceable, shapes_of, versions, write_run
-    from ranp.initialisation import INITIALISATIONS
     from ranp.paper.training.team import joined
-    from ranp.rehearsal import TrainingStep
+    from ranp.reporting.folder import check_replaceable, shapes_of, versions, write_run
+    from ranp.slimming.initialisation import INITIALISATIONS
 
     if budget and sparsity is not None:
         raise UnsupportedError(f"--sparsity {sparsity:g} and --budget {budget[0]} are both given. Pass one of them.")

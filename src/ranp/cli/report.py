@@ -30,7 +30,7 @@ def report(
     One run, several side by side, or the folder of a reproduction or demonstration. Where a folder names code, the page
     leaves out what needs it and says so, unless --trust runs it, or --model (with --input or --example) names it here.
     """
-    from ranp import files
+    from ranp.files import atomic
     from ranp.page.build import check_target, page
     from ranp.page.figures import write_figures
     from ranp.page.material import collect
@@ -38,10 +38,10 @@ def report(
 
     check_target(out)
     if figures is not None:
-        files.check_writable(figures / "a figure")
+        atomic.check_writable(figures / "a figure")
     with progress_bars() as progress:
         material = collect(folders, progress, trust=Trust(model, inputs or (), example, trust))
-        files.write_atomic(out, page(material, title=title).encode("utf-8"))
+        atomic.write_atomic(out, page(material, title=title).encode("utf-8"))
         drawn = [] if figures is None else write_figures(material, figures)
     say(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
     if drawn:

@@ -54,11 +54,11 @@ def search(
     The network is scored once; the figure is then a closed form.
     """
     from ranp import score, trace
+    from ranp.choosing.selection import Selection
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import Choice, make
-    from ranp.obstacles import told, what_stays
     from ranp.pruning import first_batch
-    from ranp.selection import Selection
+    from ranp.reporting.causes import told, what_stays
 
     setup = prepare(
         model,

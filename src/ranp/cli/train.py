@@ -66,10 +66,10 @@ def train(
     Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
     bit by bit as if it had not been.
     """
-    from ranp import files
+    from ranp.choosing.plan import Plan
     from ranp.errors import PlanMismatchError, UnsupportedError
+    from ranp.files import atomic
     from ranp.paper import tasks, training
-    from ranp.plan import Plan
 
     if (method is None) != (sparsity is None):
         raise UnsupportedError("--method and --sparsity go together. Pass both, or neither.")
@@ -78,7 +78,7 @@ def train(
     if sparsity is not None and not 0 <= sparsity < 1:
         raise UnsupportedError(f"--sparsity {sparsity:g} is no fraction. Pass one from 0 up to below 1.")
     tasks.get(task)
-    files.check_writable(out)
+    atomic.check_writable(out)
     cut = None if plan is None else Plan.load(plan)
     how = None
     if method is not None and sparsity is not None:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from ranp.errors import DataError
 from ranp.integrations.export_formats import Runner
 from ranp.integrations.export_sizes import Inputs, Shape
-from ranp.tracing.stage import untouched_rng
+from ranp.running.randomness import untouched_rng
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ranp.integrations.export_sizes import (
     free_single_voxels,
     set_guards,
 )
-from ranp.tracing.stage import copy_model
+from ranp.running.copies import copy_model
 
 logger = logging.getLogger(__name__)
 Groups = tuple[tuple[Axis, ...], ...]

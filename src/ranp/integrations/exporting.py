@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ranp.errors import DataError, StorageError, UnsupportedError, unknown_name
-from ranp.files import check_writable
+from ranp.files.atomic import check_writable
 from ranp.integrations.export_checks import Check, compare, first_line, run
 from ranp.integrations.export_formats import FORMATS, Format, quiet
 from ranp.integrations.export_programs import make_program
 from ranp.integrations.export_sizes import Guards, Inputs, Shape, Span
-from ranp.tracing.stage import copy_model, tensors_in, untouched_rng, unwrap
+from ranp.running.calling import tensors_in, unwrap
+from ranp.running.copies import copy_model
+from ranp.running.randomness import untouched_rng
 
 __all__ = ["Check", "Exported", "Span", "export"]
 

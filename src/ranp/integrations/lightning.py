@@ -27,14 +27,14 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from ranp import arguments
+from ranp.choosing.plan import Plan
 from ranp.errors import DataError, PlanMismatchError, RanpError, UnsupportedError, unknown_name
-from ranp.importance import Loss
 from ranp.integrations.lightning_step import HOW, TrainingStep, as_pair, rehearsal
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
-from ranp.plan import Plan
 from ranp.pruning import Pruned, prune
-from ranp.replica import random_state_kept, reseed
-from ranp.report import Report
+from ranp.reporting.report import Report
+from ranp.running.randomness import random_state_kept, reseed
+from ranp.scoring.score import Loss
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -13,7 +13,7 @@ from torch import nn
 
 from ranp.errors import DataError, RanpError
 from ranp.integrations.placing import network_of
-from ranp.replica import random_state_kept, reseed
+from ranp.running.randomness import random_state_kept, reseed
 
 HOW = "Pass loss=(output, target) -> scalar, and unpack=(batch) -> (inputs, target) unless batches are such pairs."
 

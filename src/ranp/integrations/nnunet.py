@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ranp.budgets import parse_all
+from ranp.choosing.budgets import parse_all
+from ranp.choosing.plan import Plan
+from ranp.costs.step import TrainingStep
 from ranp.errors import PlanMismatchError
-from ranp.plan import Plan
 from ranp.pruning import prune
-from ranp.rehearsal import TrainingStep
-from ranp.slimming import apply_plan
+from ranp.slimming.slim import apply_plan
 
 KEY = "ranp_plan"
 """Where the plan stands in ``plans.json``: ``configurations.<name>.architecture.arch_kwargs.ranp_plan``."""

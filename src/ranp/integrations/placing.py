@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from ranp.choosing.plan import Plan
 from ranp.errors import PlanMismatchError, UnsupportedError, unknown_name
-from ranp.plan import Plan
-from ranp.slimming import apply_plan
+from ranp.slimming.slim import apply_plan
 
 
 def apply(module: nn.Module, plan: Plan, attribute: str | None = "model") -> None:

@@ -10,8 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ranp import files
 from ranp.errors import StorageError, UnsupportedError
+from ranp.files import atomic
 from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
@@ -47,7 +47,7 @@ def write(
         UnsupportedError: Plotly is not installed.
     """
     check_target(out)
-    files.write_atomic(out, build(folders, title=title, trust=trust, progress=progress).encode("utf-8"))
+    atomic.write_atomic(out, build(folders, title=title, trust=trust, progress=progress).encode("utf-8"))
     return out
 
 
@@ -58,7 +58,7 @@ def check_target(out: Path) -> None:
         StorageError: It is a folder, lies in none, or nothing can be written there.
         UnsupportedError: Plotly is not installed.
     """
-    files.check_writable(out)
+    atomic.check_writable(out)
     if out.is_dir():
         raise StorageError(f"--out {str(out)!r} is a folder. Name a file, such as report.html.")
     if not out.parent.is_dir():
@@ -139,7 +139,7 @@ def _name(run: RunFolder, material: Material) -> str:
 
 def _examples(material: Material) -> Section:
     """Predictions of trained networks, one part for each task."""
-    from ranp.drawing import examples, rendered
+    from ranp.reporting.drawing import examples, rendered
 
     parts = []
     for task, found in material.pictures.items():

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ranp.amounts import MB
 from ranp.page.axes import layout, logarithmic, plain, safe, titled
 from ranp.page.curves import Curve
 from ranp.page.wording import colour, dash, flops, megabytes, method_name
+from ranp.reporting.amounts import MB
 
 if TYPE_CHECKING:
-    from ranp.study import Study, Sweep
+    from ranp.reporting.study import Study, Sweep
 
 __all__ = ["MANY", "STAGES", "Point", "ends", "importance", "lines", "scatter", "sweep"]
 

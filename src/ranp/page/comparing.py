@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ranp.amounts import MB, UNITS, scaled, unit
 from ranp.page import charts
 from ranp.page.charts import Point
 from ranp.page.choosing import of_task
@@ -15,6 +14,7 @@ from ranp.page.markup import Chart, Section, drawing, image, name, note, table, 
 from ranp.page.rebuilding import Absent, Bill
 from ranp.page.tables import Table
 from ranp.page.wording import NOTHING, figure_name, method_name, sentence, share, value
+from ranp.reporting.amounts import MB, UNITS, scaled, unit
 
 __all__ = ["comparison", "table_section", "training"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ranp.amounts import MB, OTHERS, UNITS, Amount, scaled, unit
-from ranp.obstacles import listed
 from ranp.page import charts
 from ranp.page.gather import RunFolder
 from ranp.page.markup import Chart, Section, details, drawing, name, note, table, text
 from ranp.page.rebuilding import Absent
 from ranp.page.whatif import whatif
 from ranp.page.wording import NOTHING, factor, flops, less, method_name, sentence, share
-from ranp.report import Report
+from ranp.reporting.amounts import MB, OTHERS, UNITS, Amount, scaled, unit
+from ranp.reporting.causes import listed
+from ranp.reporting.report import Report
 
 if TYPE_CHECKING:
-    from ranp.study import Study
+    from ranp.reporting.study import Study
 
 __all__ = ["detail", "lede"]
 

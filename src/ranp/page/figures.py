@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ranp.amounts import MB
 from ranp.errors import StorageError
 from ranp.page.choosing import of_task, representatives
 from ranp.page.curves import main_figure
 from ranp.page.gather import FULL, RunFolder
 from ranp.page.material import Material
 from ranp.page.rebuilding import Absent, Bill
+from ranp.reporting.amounts import MB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ranp.drawing import ScatterPoint
+    from ranp.reporting.drawing import ScatterPoint
 
 __all__ = ["write_figures"]
 
@@ -42,7 +42,7 @@ def write_figures(material: Material, folder: Path) -> list[Path]:
         StorageError: The folder cannot be written to.
         UnsupportedError: Matplotlib is not installed.
     """
-    from ranp.drawing import save
+    from ranp.reporting.drawing import save
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def write_figures(material: Material, folder: Path) -> list[Path]:
 
 
 def _figures(material: Material) -> Iterator[tuple[str, Figure]]:
-    from ranp import drawing
+    from ranp.reporting import drawing
 
     for run in material.details:
         study = material.studies[run.label]
@@ -108,7 +108,7 @@ def _ratios(runs: Sequence[RunFolder]) -> tuple[dict[str, list[float]], list[str
 
 def _points(task: str, runs: Sequence[RunFolder], material: Material) -> list[ScatterPoint]:
     """Means over the runs of each method; none without a full network to compare with."""
-    from ranp.drawing import ScatterPoint
+    from ranp.reporting.drawing import ScatterPoint
 
     bills: dict[str, list[Bill]] = {}
     for run in runs:

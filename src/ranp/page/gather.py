@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ranp import files
+from ranp.choosing.plan import Plan
 from ranp.errors import StorageError
-from ranp.folder import RECIPE, RECIPE_VERSION, settle
+from ranp.files import atomic
 from ranp.page.tables import Table, comparison_table, table_from
-from ranp.plan import Plan
-from ranp.report import Report
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION, settle
+from ranp.reporting.report import Report
 
 __all__ = ["Gathered", "RunFolder", "gather"]
 
@@ -166,7 +166,7 @@ def _name(top: Path, folder: Path) -> str:
 def _read(folder: Path, name: str) -> RunFolder:
     from ranp.paper.training.journal import NAME, records
 
-    recipe = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+    recipe = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
     if not isinstance(recipe.get("model"), str):
         raise StorageError(
             f'{str(folder / "recipe.json")!r} does not name the network: its "model" is {recipe.get("model")!r}. '
@@ -230,7 +230,7 @@ def _tables_of(folder: Path) -> list[Table]:
     for path in sorted(folder.glob("*.json")):
         kind = _kind(path)
         if kind in _TABLES:
-            value = files.read_json(path, kind=kind, version=_TABLES[kind])
+            value = atomic.read_json(path, kind=kind, version=_TABLES[kind])
             tables.append(comparison_table(path, value) if kind == "ranp-comparison" else table_from(path, value))
     return tables
 
@@ -242,12 +242,12 @@ def _kind(path: Path) -> str:
         StorageError: It is torn, or not JSON; or it is sealed, and even what it says it is may have been changed.
     """
     try:
-        value = files.parse_json(files.read_bytes(path, limit=files.JSON_LIMIT).decode("utf-8-sig"))
+        value = atomic.parse_json(atomic.read_bytes(path, limit=atomic.JSON_LIMIT).decode("utf-8-sig"))
     except ValueError as error:
         raise StorageError(f"{str(path)!r} is not readable JSON ({error}). Restore it, or remove it.") from error
     if not isinstance(value, dict):
         return ""
-    said = str(value.pop(files.SEAL, ""))
-    if said.startswith("sha256:") and said != files.seal(value):
+    said = str(value.pop(atomic.SEAL, ""))
+    if said.startswith("sha256:") and said != atomic.seal(value):
         raise StorageError(f"{str(path)!r} was changed since it was written. Restore a copy, or remove it.")
     return str(value.get("format"))

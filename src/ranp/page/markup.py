@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ranp import files
+from ranp.files import atomic
 
 __all__ = ["Chart", "Section", "details", "drawing", "image", "name", "note", "picture", "table", "text"]
 
@@ -108,7 +108,7 @@ def _legend(chart: Chart) -> str:
 def image(path: Path, words: str, caption: str = "") -> str:
     """A drawing from a file, inside the page; as an image it can run no code and load nothing."""
     kind = {".svg": "svg+xml", ".png": "png"}[path.suffix]
-    return picture(files.read_bytes(path), kind, words, caption)
+    return picture(atomic.read_bytes(path), kind, words, caption)
 
 
 def picture(data: bytes, kind: str, words: str, caption: str = "") -> str:

@@ -14,8 +14,8 @@ from ranp.page.tables import Table
 from ranp.paper.naming import NOTHING, Trust
 
 if TYPE_CHECKING:
-    from ranp.drawing import Picture
-    from ranp.study import Study
+    from ranp.reporting.drawing import Picture
+    from ranp.reporting.study import Study
 
 __all__ = ["Material", "Progress", "chosen", "collect"]
 

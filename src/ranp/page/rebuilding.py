@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ranp.costs.measuring import profile
 from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import FULL, RunFolder
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
-from ranp.resources import profile
-from ranp.scores import Scores
-from ranp.slimming import apply_plan
-from ranp.storage import Build, hollow, load
+from ranp.scoring.scores import Scores
+from ranp.slimming.slim import apply_plan
+from ranp.slimming.storage import Build, hollow, load
 
 if TYPE_CHECKING:
-    from ranp.drawing import Picture
-    from ranp.study import Study
+    from ranp.reporting.drawing import Picture
+    from ranp.reporting.study import Study
 
 __all__ = ["Absent", "Bill", "bills_of", "pictures_of", "study_of"]
 
@@ -119,7 +119,7 @@ def study_of(
 
 
 def _studied(run: RunFolder, raw: Scores, trust: Trust, progress: Callable[[int, int], object] | None) -> Study:
-    from ranp.study import study
+    from ranp.reporting.study import study
 
     build, example = network_of(run, trust)
     strength = None if run.plan is None else run.plan.settings.get("strength")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranp import files
-from ranp.amounts import MB
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.page.wording import method_name, sentence, share
 from ranp.paper.comparison import HEADER
 from ranp.paper.timing import median_ratio
+from ranp.reporting.amounts import MB
 
 __all__ = ["Group", "Table", "comparison_table", "table_from"]
 
@@ -96,7 +96,7 @@ def _beside(path: Path, name: str, said: str) -> Path:
         raise StorageError(f"{str(path)!r} names the drawing {name!r}. Name an SVG or PNG file that lies beside it.")
     if not found.is_file():
         raise StorageError(f"{str(path)!r} names the drawing {name!r}, which is not there. Make the table again.")
-    if files.checksum(files.read_bytes(found)) != said:
+    if atomic.checksum(atomic.read_bytes(found)) != said:
         raise StorageError(f"{str(found)!r} was changed since it was written. Restore a copy, or make the table again.")
     return found
 

@@ -9,7 +9,7 @@ from ranp.page.markup import Chart, drawing, name, table, text
 from ranp.page.wording import NOTHING, colour, flops, less, megabytes, method_name, sentence, share
 
 if TYPE_CHECKING:
-    from ranp.study import Step, Study, Sweep
+    from ranp.reporting.study import Step, Study, Sweep
 
 __all__ = ["positions", "whatif"]
 

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from ranp import files
+from ranp.costs.measuring import profile
 from ranp.errors import DataError
+from ranp.files import atomic
 from ranp.paper import tasks, training
 from ranp.paper.comparison import Comparison, Contender
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.timing import step_seconds
-from ranp.resources import profile
 
 __all__ = ["Demonstration", "Settings", "run"]
 
@@ -151,8 +151,8 @@ def run(
     contenders = tuple(_contender(name, one, seconds[name], task, settings) for name, one in runs.items())
     comparison = Comparison(contenders, _guess(task, settings), _notes(settings), _recipe(settings))
     written = (folder / "table.md", folder / "comparison.json")
-    files.write_atomic(written[0], comparison.to_markdown().encode())
-    files.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=2)
+    atomic.write_atomic(written[0], comparison.to_markdown().encode())
+    atomic.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=2)
     return Demonstration(folder, comparison, runs, written)
 
 

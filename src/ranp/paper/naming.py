@@ -248,7 +248,7 @@ def refuse_code(where: Path, what: str, part: str, option: str) -> NoReturn:
 
 def _registered(name: str) -> Network:
     from ranp.paper import models
-    from ranp.storage import NETWORKS
+    from ranp.slimming.storage import NETWORKS
 
     if name not in NETWORKS:
         raise UnsupportedError(unknown_name("network", name, NETWORKS))

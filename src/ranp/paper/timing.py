@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ranp.paper.tasks.task import Task
-from ranp.tracing.stage import call
+from ranp.running.calling import call
 
 __all__ = ["median_ratio", "step_seconds"]
 

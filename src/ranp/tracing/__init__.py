@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ranp.tracing.trace import PINNED, Layer, LeafCall, OpCall, Pin, Trace
+from ranp.running.recording import LeafCall, OpCall
+from ranp.tracing.trace import PINNED, Layer, Pin, Trace
 from ranp.tracing.tracer import trace
 
 __all__ = ["PINNED", "Layer", "LeafCall", "OpCall", "Pin", "Trace", "trace"]

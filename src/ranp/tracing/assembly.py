@@ -11,9 +11,10 @@ import numpy as np
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from ranp.running.recording import OpCall
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.running import Births
-from ranp.tracing.trace import ClassIds, Layer, OpCall, Pin, Trace
+from ranp.tracing.trace import ClassIds, Layer, Pin, Trace
 
 if TYPE_CHECKING:
     from ranp.tracing.tracer import Tracer

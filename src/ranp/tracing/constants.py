@@ -17,8 +17,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from ranp.tracing.operation import flat_tensors
-from ranp.tracing.stage import drawn_anew
+from ranp.running.operators import flat_tensors
+from ranp.running.randomness import drawn_anew
 
 VALUE = "_ranp_value"
 """Where a tensor carries its value: a real tensor, or True if it is its own."""

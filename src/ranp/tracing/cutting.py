@@ -13,7 +13,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.errors import PlanMismatchError
-from ranp.tracing.stage import copy_model, named_tensors
+from ranp.running.calling import named_tensors
+from ranp.running.copies import copy_model
 
 logger = logging.getLogger(__name__)
 

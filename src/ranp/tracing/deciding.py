@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from ranp.running.operators import flat_tensors
 from ranp.tracing.labels import Vector
-from ranp.tracing.operation import flat_tensors, labels_of
+from ranp.tracing.operation import labels_of
 from ranp.tracing.rules.contraction import CONVOLUTIONS, PRODUCTS
 from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE
 from ranp.tracing.rules.reduction import EXTREMES, PLAIN, POSITIONS

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from ranp.running.operators import Operator
 from ranp.tracing.labels import RIGID, LabelSpace, Vector, has_filler
 
 ATTRIBUTE = "_ranp_labels"
@@ -39,37 +40,16 @@ def taint_of(tensor: torch.Tensor) -> list[Vector]:
     return found
 
 
-def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors among an operator's arguments, in order, looking into lists."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            if isinstance(item, torch.Tensor):
-                yield item
-            elif isinstance(item, list | tuple | dict):
-                yield from flat_tensors(item)
-
-
-@cache
-def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Names of an operator's arguments, and the values of those that may be left out."""
-    schema = func._schema.arguments
-    return tuple(a.name for a in schema), {a.name: a.default_value for a in schema if a.has_default_value()}
-
-
 @cache
 def _writes(func: Any) -> bool:
     returns = func._schema.returns
     return bool(returns) and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
 
-class Op:
+class Op(Operator):
     """An operator that has just run: what rules read from and write to."""
 
-    __slots__ = (
-        "arguments", "depthwise", "func", "index", "name", "on_layer", "out", "outermost", "space", "split", "where",
-    )  # fmt: skip
+    __slots__ = ("depthwise", "index", "on_layer", "out", "outermost", "space", "split", "where")
 
     def __init__(
         self,
@@ -84,22 +64,12 @@ class Op:
         depthwise: bool | None = None,
         on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None] | None = None,
     ) -> None:
-        self.func, self.out, self.space, self.where, self.index = func, out, space, where, index
-        self.name: str = func._schema.name.split("::")[-1]
+        super().__init__(func, args, kwargs)
+        self.out, self.space, self.where, self.index = out, space, where, index
         self.outermost = outermost
         self.depthwise = depthwise  # what the full network's convolution was; None: see for yourself
         self.on_layer = on_layer
         self.split = False
-        names, defaults = _signature(func)
-        self.arguments: dict[str, Any] = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments.get(name)
-
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """Every tensor that went in."""
-        return list(flat_tensors(self.arguments))
 
     @property
     def in_place(self) -> bool:

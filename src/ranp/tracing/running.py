@@ -14,25 +14,17 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
+from ranp.running.dataless import execute
+from ranp.running.operators import flat_tensors
+from ranp.running.randomness import ambient_seed, drawn_so_far, seed_everything, untouched_rng
+from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
-from ranp.tracing.operation import Op, flat_tensors, labels_of, put_labels, taint_of
-from ranp.tracing.recording import ModuleStack
-from ranp.tracing.stage import (
-    ambient_seed,
-    call,
-    drawn_so_far,
-    execute,
-    is_floating,
-    named_tensors,
-    seed_everything,
-    tensors_in,
-    untouched_rng,
-    written_out,
-)
+from ranp.tracing.operation import Op, labels_of, put_labels, taint_of
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranp.errors import PlanMismatchError, unknown_name
+from ranp.running.recording import LeafCall, OpCall
 
 ClassIds = npt.NDArray[np.int64]
 """One integer per channel: 0 = must stay, any other number = stays or goes with all channels of that number."""
@@ -68,39 +69,6 @@ class Layer:
     def pinned(self) -> bool:
         """True if every channel must stay."""
         return not self.classes.any()
-
-
-@dataclass(frozen=True, slots=True)
-class LeafCall:
-    """One call of a module without children, in eval mode: what the paper's convention counts."""
-
-    module: str
-    kind: str
-    """Name of the nearest torch class, e.g. ``"Conv3d"`` for a subclass of ``nn.Conv3d``; else the class's own name."""
-    weight: tuple[int, ...]
-    """Shape of its ``weight``, empty without one."""
-    bias: bool
-    window: tuple[int, ...]
-    """Pooling window, empty for anything but pooling."""
-    input: tuple[int, ...]
-    """Shape of the first tensor that went in."""
-    output: tuple[int, ...]
-    """Shape of the first tensor that came out."""
-    groups: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """One operator that ``torch.utils.flop_counter`` counts, in eval mode, with its count."""
-
-    module: str
-    """Innermost module that was running."""
-    op: str
-    flops: int
-    output: int = 0
-    """Elements of the result."""
-    weight: str = ""
-    """The parameter it multiplied with, where code used one by function call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,17 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.arguments import told
 from ranp.errors import UnsupportedError
+from ranp.running.calling import at_least_two, redrawn, tensors_in, unwrap
+from ranp.running.copies import copy_model, holdings, redraw_weights
+from ranp.running.dataless import execute, to_meta
+from ranp.running.operators import flat_tensors
+from ranp.running.recording import LeafCall, LeafRecorder, OpCall, true_flops
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Failure, Lessons, learn
 from ranp.tracing.ledger import Ledger, OpRecord
-from ranp.tracing.operation import flat_tensors, labels_of
+from ranp.tracing.operation import labels_of
 from ranp.tracing.probing import (
     Comparison,
     LooseComparison,
@@ -35,20 +40,8 @@ from ranp.tracing.probing import (
     random_keep,
     restricted,
 )
-from ranp.tracing.recording import LeafRecorder, true_flops
 from ranp.tracing.running import Births, give_birth, run_labelled
-from ranp.tracing.stage import (
-    at_least_two,
-    copy_model,
-    execute,
-    holdings,
-    redraw_weights,
-    redrawn,
-    tensors_in,
-    to_meta,
-    unwrap,
-)
-from ranp.tracing.trace import LeafCall, OpCall, Trace
+from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -290,10 +283,13 @@ class Tracer:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
             if full and not train and not again:
-                recorder = stack.enter_context(LeafRecorder(copy))
-                self.calls, self.call_labels = recorder.calls, recorder.labels
+                self.call_labels = []
+                self.calls = stack.enter_context(LeafRecorder(copy, self._note_result)).calls
                 options["after"] = self._count
             return run_labelled(copy, inputs, space, ledger, births, self.layers, train=train, named=full, **options)
+
+    def _note_result(self, tensor: torch.Tensor | None) -> None:
+        self.call_labels.append({dim: vector.copy() for dim, vector in labels_of(tensor).items()})
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, where: str) -> None:
         flops = true_flops(func, args, kwargs, out)

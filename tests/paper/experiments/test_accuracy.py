@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from paper.experiments.crafted import crafted, rows_of
 from ranp.paper.experiments import main
 from ranp.paper.experiments.accuracy import ACCURACY, sparsities
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.texts import NETWORKS
+from tests.support.crafted import crafted, rows_of
 
 SHAPENET, PSM = "unet3d-shapenet", "psm-sceneflow"
 

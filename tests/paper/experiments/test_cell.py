@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
-from paper.experiments.small import cell
 from ranp.errors import UnsupportedError
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.published import main
+from tests.support.small_cells import cell
 
 CELLS = st.builds(
     Cell,
@@ -63,8 +63,8 @@ def test_settings_come_after_those_of_the_scale() -> None:
     ],
 )
 def test_the_full_networks_of_the_paper_cost_what_it_prints(task: str, settings: tuple[str, ...], network: str) -> None:
+    from ranp.costs.measuring import profile
     from ranp.paper import models
-    from ranp.resources import profile
 
     one = Cell(task, scale="paper", settings=settings)
     example = one.example(one.open())

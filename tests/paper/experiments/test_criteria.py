@@ -4,11 +4,11 @@ import statistics
 
 import pytest
 
-from paper.experiments.numbered import by_column, numbered
 from ranp.paper import published
 from ranp.paper.experiments.criteria import CRITERIA, cell_of
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN, networks
+from tests.support.numbered import by_column, numbered
 
 PAPER = Wanted(scale="paper", resources_only=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ranp
-from paper.experiments.small import cell
+from ranp.choosing.selection import Selection
 from ranp.errors import InfeasibleError
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.deciding import Decision, matching
@@ -16,7 +16,7 @@ from ranp.paper.training.network import make_full
 from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
 from ranp.pruning import Pruned
-from ranp.selection import Selection
+from tests.support.small_cells import cell
 
 
 def decided(one: Cell, shelf: Path) -> Pruned:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from paper.experiments.numbered import by_column, numbered
 from ranp.paper import published
 from ranp.paper.experiments.equal_resources import EQUAL_RESOURCES, Resource, cell_of
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.main import MAIN
+from tests.support.numbered import by_column, numbered
 
 PAPER = Wanted(scale="paper", resources_only=True)
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from paper.experiments.crafted import crafted, only, rows_of
-from paper.experiments.small import cell as small_cell
 from ranp.errors import StorageError
 from ranp.paper.experiments.examples import EXAMPLES, trained
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.running import Place, run_all, run_cell
 from ranp.paper.experiments.texts import NETWORKS
+from tests.support.crafted import crafted, only, rows_of
+from tests.support.small_cells import cell as small_cell
 
 SHAPENET = "unet3d-shapenet"
 

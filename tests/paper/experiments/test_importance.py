@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from paper.experiments.crafted import only, rows_of
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.importance import IMPORTANCE, cell_of
 from ranp.paper.experiments.resources import RESOURCES
 from ranp.paper.experiments.running import Place, run_all
 from ranp.paper.experiments.texts import NETWORKS
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
+from tests.support.crafted import only, rows_of
 
 SHAPENET = "unet3d-shapenet"
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from paper.experiments.numbered import by_column, numbered
-from paper.experiments.small import cell
 from ranp.paper import published
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.initialisation import INITIALISATION, ROWS, cell_of
 from ranp.paper.experiments.main import MAIN, networks
 from ranp.paper.experiments.running import Place, run_cell
+from tests.support.numbered import by_column, numbered
+from tests.support.small_cells import cell
 
 PAPER = Wanted(scale="paper", resources_only=True)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from paper.experiments.numbered import by_column, numbered
+from ranp.choosing.plan import Plan
 from ranp.paper import published
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Wanted
@@ -14,7 +14,7 @@ from ranp.paper.experiments.main import MAIN, cell_of
 from ranp.paper.experiments.psm_parts import PSM_PARTS, parts
 from ranp.paper.experiments.running import Place, run_cell
 from ranp.paper.training.network import make_full, make_slim, whole
-from ranp.plan import Plan
+from tests.support.numbered import by_column, numbered
 
 PAPER = Wanted(scale="paper", resources_only=True)
 QUICK = Wanted(quick=True, resources_only=True)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from paper.experiments.small import SMALL, cell
 from ranp.errors import StorageError, UnsupportedError
 from ranp.paper import experiments
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.reproducing import reproduce_one, share_of
 from ranp.paper.experiments.running import Place, run_cell
+from tests.support.small_cells import SMALL, cell
 
 
 def test_shares_make_the_table_between_them(tmp_path: Path) -> None:

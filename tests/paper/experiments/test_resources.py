@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from paper.experiments.crafted import only, rows_of
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.resources import RESOURCES
 from ranp.paper.experiments.results import Costs
 from ranp.paper.experiments.running import Place, run_all, run_cell
 from ranp.paper.experiments.texts import NETWORKS
 from ranp.paper.published import largest_sparsity
+from tests.support.crafted import only, rows_of
 
 SHAPENET = "unet3d-shapenet"
 

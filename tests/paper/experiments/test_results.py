@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paper.experiments.small import cell
-from ranp import files
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.paper.experiments.results import (
     KIND,
     VERSION,
@@ -21,6 +20,7 @@ from ranp.paper.experiments.results import (
     read,
     write,
 )
+from tests.support.small_cells import cell
 
 
 def made(seed: int, values: list[float]) -> Result:
@@ -52,9 +52,9 @@ def test_a_damaged_result_is_refused(tmp_path: Path) -> None:
     write(tmp_path, made(0, [0.1]))
     path = tmp_path / "result.json"
     whole = path.read_text()
-    value = files.read_json(path, kind=KIND, version=VERSION)
+    value = atomic.read_json(path, kind=KIND, version=VERSION)
     del value["slim"]["flops"]
-    files.write_json(path, value, kind=KIND, version=VERSION)
+    atomic.write_json(path, value, kind=KIND, version=VERSION)
     with pytest.raises(StorageError, match=r"flops.*Remove it to run the cell again"):
         read(tmp_path)
     path.write_text(whole.replace('"sparsity": 0', '"sparsity": 9'))

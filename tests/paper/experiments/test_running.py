@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,13 +10,12 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from paper.experiments.small import cell
+from ranp.choosing.plan import Plan
 from ranp.errors import RanpError
 from ranp.paper.experiments.results import read
 from ranp.paper.experiments.running import Place, run_all, run_cell
-from ranp.plan import Plan
-
-ROOT = Path(__file__).parents[3]
+from tests.support import processes
+from tests.support.small_cells import cell
 
 
 def weights(folder: Path) -> dict[str, bytes]:
@@ -80,16 +78,15 @@ def test_one_cell_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_a_killed_cell_goes_on_to_the_same_end(done: Place, tmp_path: Path) -> None:
     place = Place(tmp_path)
     program = (
-        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[2:4]\n"
-        "from paper.experiments.small import cell\n"
+        "import sys; from pathlib import Path\n"
+        "from tests.support.small_cells import cell\n"
         "from ranp.paper.experiments.running import Place, run_all\n"
         "if __name__ == '__main__': run_all([cell('full')], Place(Path(sys.argv[1])), jobs=2)\n"
     )
     script = tmp_path / "program.py"
     script.write_text(program)
-    command = [sys.executable, str(script), str(tmp_path), str(ROOT / "src"), str(ROOT / "tests")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])}
-    with subprocess.Popen(command, env=environment) as running:
+    command = [sys.executable, str(script), str(tmp_path)]
+    with subprocess.Popen(command, env=processes.environment()) as running:
         folder = place.of(cell("full"))
         while not list(folder.glob("checkpoint-*")) and running.poll() is None:
             time.sleep(0.01)

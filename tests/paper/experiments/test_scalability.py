@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from paper.experiments.numbered import by_column, numbered
+from ranp.choosing.plan import Plan, Sparsity
+from ranp.costs.measuring import measure
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.running import Place, run_cell
 from ranp.paper.experiments.scalability import SCALABILITY, agreement, cell_of, rank_correlation
-from ranp.plan import Plan, Sparsity
-from ranp.resources import measure
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
 from ranp.tracing.tracer import Tracer
+from tests.support.numbered import by_column, numbered
 
 PAPER = Wanted(scale="paper", resources_only=True)
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from paper.experiments.crafted import crafted, rows_of
 from ranp.paper.experiments import main
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.scatter import SCATTER
 from ranp.paper.experiments.texts import NETWORKS
+from tests.support.crafted import crafted, rows_of
 
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(quick=True), Wanted(scale="paper", resources_only=True)])

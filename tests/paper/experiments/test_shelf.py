@@ -11,7 +11,8 @@ import torch
 
 from ranp.errors import StorageError
 from ranp.paper.experiments.shelf import Shelf, claimed
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
+from tests.support import processes
 
 
 def test_what_is_on_the_shelf_is_not_made_again(tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_a_claim_keeps_others_out_and_ends_with_its_process(tmp_path: Path) -> N
         """
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE, text=True, env=_with_source()
+        [sys.executable, "-c", program, str(lock)], stdout=subprocess.PIPE, text=True, env=processes.environment()
     ) as other:
         try:
             assert other.stdout is not None
@@ -62,9 +63,3 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="Name another folder"), claimed(tmp_path / "file" / "lock", wait=True):
         pass
-
-
-def _with_source() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}

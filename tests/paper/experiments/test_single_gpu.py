@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from paper.experiments.numbered import by_column, numbered
-from paper.experiments.small import cell
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.single_gpu import SINGLE_GPU, StepMemory, cell_of, copies, step_memory
 from ranp.paper.experiments.transfer import cell_of as transferred
 from ranp.paper.training.network import make_full, make_optimiser, whole
+from tests.support.numbered import by_column, numbered
+from tests.support.small_cells import cell
 
 PAPER = Wanted(scale="paper", resources_only=True)
 

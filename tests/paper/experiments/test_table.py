@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ranp import files
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.paper.experiments.table import Column, Group, Table
 
 COLUMNS = (Column("method", left=True), Column("GFLOPs"), Column("mIoU %", left=True))
@@ -56,10 +56,10 @@ def test_every_form_is_written(tmp_path: Path) -> None:
     (tmp_path / "main.svg").write_bytes(b"<svg/>")
     written = table().write(tmp_path)
     assert [path.name for path in written] == ["main.md", "main.csv", "main.tex", "main.json"]
-    value = files.read_json(tmp_path / "main.json", kind="ranp-table", version=2)
+    value = atomic.read_json(tmp_path / "main.json", kind="ranp-table", version=2)
     assert value["groups"][0]["rows"][1][0] == "RANP-f†"
     assert value["columns"][0] == {"name": "method", "left": True}
-    assert value["figures"] == {"main.svg": files.checksum(b"<svg/>")}
+    assert value["figures"] == {"main.svg": atomic.checksum(b"<svg/>")}
 
 
 def test_a_table_without_its_drawing_is_not_written_as_if_it_had_one(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from paper.experiments.numbered import by_column, numbered
+from ranp.choosing.plan import Plan
 from ranp.paper import published
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.running import Place, run_cell
 from ranp.paper.experiments.transfer import TRANSFER, cell_of
-from ranp.plan import Plan
+from tests.support.numbered import by_column, numbered
 
 PAPER = Wanted(scale="paper", resources_only=True)
 QUICK = Wanted(quick=True, resources_only=True)

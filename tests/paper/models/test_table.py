@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paper_convention import Count, count, layers, widths
 from ranp.errors import UnsupportedError
 from ranp.paper import models
+from tests.support.paper_convention import Count, count, layers, widths
 
 UNET15 = [32, 64, 64, 128, 128, 256, 256, 512, 256, 256, 128, 128, 64, 64]
 UNET23 = [32, 64, 64, 128, 128, 256, 256, 512, 512, 1024, 1024, 1024]

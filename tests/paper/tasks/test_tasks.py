@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper import models, tasks
 from ranp.paper.training.network import make_full
-from ranp.tracing.stage import call
+from ranp.running.calling import call
 
 NAMES = ("brats", "sceneflow", "shapenet", "ucf101")
 

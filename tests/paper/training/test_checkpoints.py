@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ranp import files
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.paper.training.checkpoints import Checkpoints, Position, State
 
 NETS = {
@@ -129,7 +129,7 @@ def test_a_full_disk_costs_no_checkpoint(tmp_path: Path, monkeypatch: pytest.Mon
     def full(path: object, mode: str) -> object:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "open", full, raising=False)
+    monkeypatch.setattr(atomic, "open", full, raising=False)
     with pytest.raises(StorageError, match="No space left on device"):
         store.write(state(2))
     monkeypatch.undo()

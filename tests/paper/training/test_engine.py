@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ranp import files
 from ranp.errors import DataError, StorageError, UnsupportedError
+from ranp.files import atomic
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
 from ranp.paper.training import StoppedError, records
 from ranp.paper.training.engine import Engine
 from ranp.paper.training.network import make_full
 from ranp.paper.training.team import Team
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import CLIPS, NOISY, VOLUMES, without_batch_statistics
+from tests.support.toy import CLIPS, NOISY, VOLUMES, without_batch_statistics
 
 
 def engine(folder: Path, task: Task = NOISY, recipe: Recipe | None = None, *, plain: bool = False) -> Engine:
@@ -67,8 +64,8 @@ def test_adam_and_schedule_against_a_plain_loop(tmp_path: Path) -> None:
     model = make_full(CLIPS, recipe)
     ours.train(resume=False)
 
-    from ranp.paper.training import randomness
     from ranp.paper.training.loading import Order
+    from ranp.running import randomness
 
     randomness.seed_rank(recipe.seed, 0, torch.device("cpu"))
     optimiser = torch.optim.Adam(model.parameters(), 0.01, weight_decay=1e-3, amsgrad=True)
@@ -239,7 +236,7 @@ def test_a_signal_stops_after_the_step_and_nothing_is_lost(number: int, status: 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unbroken = engine(tmp_path / "unbroken")
     unbroken.train(resume=False)
-    real, calls = files.write_atomic, 0
+    real, calls = atomic.write_atomic, 0
 
     def full(path: Any, data: bytes) -> None:
         nonlocal calls
@@ -248,7 +245,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path: Path, monkeypatch: pyte
             raise StorageError(f"cannot write {str(path)!r}: No space left on device. Check that the folder has space.")
         real(path, data)
 
-    monkeypatch.setattr(files, "write_atomic", full)
+    monkeypatch.setattr(atomic, "write_atomic", full)
     with pytest.raises(StorageError, match="No space left on device"):
         engine(tmp_path / "broken").train(resume=False)
     monkeypatch.undo()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given
@@ -13,8 +10,6 @@ from hypothesis import strategies as st
 from ranp.errors import DataError
 from ranp.paper.tasks.task import Sample, Samples
 from ranp.paper.training.loading import Feed, Order, training_parts, validation_batches
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Numbers(Samples):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,15 @@ import pytest
 import torch
 
 import ranp
-from ranp import Plan, storage
+from ranp import Plan
 from ranp.errors import InfeasibleError, PlanMismatchError, StorageError, UnsupportedError
-from ranp.folder import versions, write_run
 from ranp.paper import training
 from ranp.paper.models import build
 from ranp.paper.recipe import Recipe
 from ranp.paper.training.network import make_full, whole
-
-sys.path.insert(0, str(Path(__file__).parent))
-from toy import NOISY, VOLUMES
+from ranp.reporting.folder import versions, write_run
+from ranp.slimming import storage
+from tests.support.toy import NOISY, VOLUMES
 
 PRUNING = training.Pruning("ranp-f", 0.2, batches=4)
 

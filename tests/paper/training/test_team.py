@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -16,16 +15,15 @@ import torch
 from safetensors.torch import load_file
 from torch import distributed
 
+from ranp.choosing.plan import Plan
 from ranp.cli import main
 from ranp.errors import UnsupportedError
 from ranp.paper.training.team import Team, joined
-from ranp.plan import Plan
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
+from tests.support import processes
+from tests.support.together import CASES, curve, scored
 
-sys.path.insert(0, str(Path(__file__).parent))
-from together import CASES, curve, scored
-
-PROGRAM = Path(__file__).with_name("together.py")
+PROGRAM = processes.ROOT / "tests" / "support" / "together.py"
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="torch is built without torch.distributed")
 
@@ -44,7 +42,7 @@ def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, *torchrun, *arguments],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=processes.environment(OMP_NUM_THREADS="1"),
         timeout=300,
         check=False,
     )

@@ -119,7 +119,7 @@ def _drawings(network: str) -> dict[str, tuple[str, ...]]:
 
 def _drawn(network: str, names: Sequence[str], full: Sequence[Result], ours: Sequence[Sequence[Result]]) -> Figure:
     """Means of the last epochs against sparsity, the full network's as a line of the same colour."""
-    from ranp.drawing import accuracy
+    from ranp.reporting.drawing import accuracy
 
     def point(found: Sequence[Result], name: str) -> tuple[float, float]:
         spread = over_last_epochs(found, name)

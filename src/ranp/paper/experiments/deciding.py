@@ -8,19 +8,19 @@ from typing import Any
 
 from torch import nn
 
+from ranp.choosing.methods import Method, resolve
+from ranp.choosing.plan import Plan
+from ranp.choosing.selection import Selection
+from ranp.costs.measuring import profile
 from ranp.errors import InfeasibleError
-from ranp.importance import score_many
-from ranp.methods import Method, resolve
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.shelf import Shelf
 from ranp.paper.training.network import make_full, options_of
 from ranp.paper.training.runs import Setting
-from ranp.plan import Plan
 from ranp.pruning import Pruned, prune_scored
-from ranp.resources import profile
-from ranp.scores import Scores
-from ranp.selection import Selection
-from ranp.slimming import apply_plan
+from ranp.scoring.score import score_many
+from ranp.scoring.scores import Scores
+from ranp.slimming.slim import apply_plan
 from ranp.tracing.trace import Trace
 from ranp.tracing.tracer import Tracer
 

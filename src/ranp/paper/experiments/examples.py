@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from ranp import storage
-from ranp.folder import read_run
 from ranp.paper import models
 from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import Cell
@@ -22,6 +20,8 @@ from ranp.paper.published import FIGURES
 from ranp.paper.published import main as printed
 from ranp.paper.recipe import as_arguments
 from ranp.paper.training.evaluation import recipe_of
+from ranp.reporting.folder import read_run
+from ranp.slimming import storage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,8 +94,8 @@ def _present(results: Results, wanted: Wanted) -> Presentation:
 
 
 def _drawn(results: Results, wanted: Wanted, network: str) -> Figure:
-    from ranp.drawing import examples
     from ranp.paper.pictures import pictures
+    from ranp.reporting.drawing import examples
 
     cells = {METHODS[method]: main.cell_of(wanted, network, method, 0) for method in _METHODS}
     networks = {name: trained(results.folder(cell)) for name, cell in cells.items()}

@@ -23,7 +23,7 @@ from ranp.paper.training.journal import records
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ranp.drawing import Curve
+    from ranp.reporting.drawing import Curve
 
 __all__ = ["FAST_TRAINING", "cell_of", "curve_of", "reached"]
 
@@ -67,7 +67,7 @@ def _cells(wanted: Wanted) -> Iterator[Cell]:
 
 def curve_of(journal: Sequence[Mapping[str, Any]]) -> Curve:
     """The curve of a journal: the loss in windows of an epoch, the figure of merit at the end of each."""
-    from ranp.drawing import Curve
+    from ranp.reporting.drawing import Curve
 
     valid = {record["epoch"]: record.get("valid", {}).get(_FIGURE) for record in journal if record["kind"] == "epoch"}
     points: list[tuple[float, float, float | None, float | None]] = []
@@ -125,7 +125,7 @@ def _present(results: Results, wanted: Wanted) -> Presentation:
 
 
 def _drawn(results: Results, wanted: Wanted) -> Figure:
-    from ranp.drawing import convergence
+    from ranp.reporting.drawing import convergence
 
     curves = {
         f"{METHODS[method]}, batch {batch}": curve_of(records(results.folder(cell_of(wanted, method))))

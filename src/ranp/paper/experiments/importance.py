@@ -18,7 +18,7 @@ from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.studying import studied, titled
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS, NP
-from ranp.study import Study
+from ranp.reporting.study import Study
 
 __all__ = ["IMPORTANCE", "cell_of"]
 
@@ -52,7 +52,7 @@ def _cells(wanted: Wanted) -> Iterator[Cell]:
 
 
 def _present(results: Results, wanted: Wanted) -> Presentation:
-    from ranp.drawing import importance, initialisation
+    from ranp.reporting.drawing import importance, initialisation
 
     groups, records, figures = [], [], {}
     for network in _networks(wanted):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ranp.choosing.plan import Plan
+from ranp.costs.measuring import profile
 from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
@@ -15,9 +17,7 @@ from ranp.paper.experiments.texts import KEPT_ONE, METHODS, cost, percent, seeds
 from ranp.paper.published import Row, psm_parts
 from ranp.paper.published.resource_tables import Part
 from ranp.paper.training.network import make_full
-from ranp.plan import Plan
-from ranp.resources import profile
-from ranp.slimming import apply_plan
+from ranp.slimming.slim import apply_plan
 
 __all__ = ["PSM_PARTS", "parts"]
 

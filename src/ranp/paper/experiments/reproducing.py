@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ranp.errors import UnsupportedError
-from ranp.folder import check_folder
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import read
 from ranp.paper.experiments.running import Place, Told, run_all
+from ranp.reporting.folder import check_folder
 
 __all__ = ["Share", "reproduce_one", "share_of"]
 
@@ -78,7 +78,7 @@ def reproduce_one(
     names = tuple(f"{name}.svg" for name in shown.figures)
     drawn: list[Path] = []
     if shown.figures:
-        from ranp.drawing import save
+        from ranp.reporting.drawing import save
 
         for name, figure in shown.figures.items():
             for suffix in (".svg", ".pdf"):

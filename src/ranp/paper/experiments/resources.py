@@ -18,7 +18,7 @@ from ranp.paper.experiments.studying import studied, titled
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import METHODS, NETWORKS, NP, cost
 from ranp.paper.published import largest_sparsity
-from ranp.study import Step, Sweep
+from ranp.reporting.study import Step, Sweep
 
 __all__ = ["RESOURCES"]
 
@@ -33,7 +33,7 @@ def _cells(wanted: Wanted) -> Iterator[Cell]:
 
 
 def _present(results: Results, wanted: Wanted) -> Presentation:
-    from ranp.drawing import resources
+    from ranp.reporting.drawing import resources
 
     groups, records, figures = [], [], {}
     for network in main.networks(wanted):

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ranp import files
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.paper.experiments.cell import Cell
 
 __all__ = [
@@ -167,7 +167,7 @@ def write(folder: Path, result: Result) -> None:
         "epochs": [dict(record) for record in result.epochs],
         "versions": dict(result.versions or {}),
     }
-    files.write_json(folder / NAME, value, kind=KIND, version=VERSION)
+    atomic.write_json(folder / NAME, value, kind=KIND, version=VERSION)
 
 
 def read(folder: Path) -> Result | None:
@@ -180,7 +180,7 @@ def read(folder: Path) -> Result | None:
     if not path.is_file():
         return None
     try:
-        value = files.read_json(path, kind=KIND, version=VERSION)
+        value = atomic.read_json(path, kind=KIND, version=VERSION)
         return Result(
             cell=Cell.from_dict(value["cell"]),
             full=_costs(value["full"]),

@@ -31,7 +31,7 @@ def ratios(result: Result) -> dict[str, float]:
 
 
 def _present(results: Results, wanted: Wanted) -> Presentation:
-    from ranp.drawing import retained
+    from ranp.reporting.drawing import retained
 
     groups, records, figures = [], [], {}
     for network in main.networks(wanted):

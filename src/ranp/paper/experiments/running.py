@@ -20,8 +20,10 @@ from typing import Any
 
 import torch
 
+from ranp.choosing.methods import resolve
+from ranp.choosing.plan import Plan
+from ranp.costs.measuring import profile
 from ranp.errors import RanpError
-from ranp.methods import resolve
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import Decision
 from ranp.paper.experiments.results import Costs, Result, make_folder, read, write
@@ -32,9 +34,7 @@ from ranp.paper.training.journal import records
 from ranp.paper.training.network import make_full, make_slim, whole
 from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team, joined
-from ranp.plan import Plan
 from ranp.pruning import Pruned
-from ranp.resources import profile
 
 __all__ = ["Place", "Told", "run_all", "run_cell"]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ranp.choosing.plan import Plan
 from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
@@ -33,8 +34,7 @@ from ranp.paper.experiments.texts import (
     spreads,
 )
 from ranp.paper.published import main as main_table
-from ranp.plan import Plan
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
 
 __all__ = ["SCALABILITY", "Agreement", "agreement", "cell_of", "rank_correlation"]
 

@@ -30,7 +30,7 @@ def _cells(wanted: Wanted) -> Iterator[Cell]:
 
 
 def _present(results: Results, wanted: Wanted) -> Presentation:
-    from ranp.drawing import ScatterPoint, scatter
+    from ranp.reporting.drawing import ScatterPoint, scatter
 
     ours, theirs, groups, records = [], [], [], []
     for network in main.networks(wanted):

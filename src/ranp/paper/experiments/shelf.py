@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import StorageError
-from ranp.scores import Scores
+from ranp.scoring.scores import Scores
 
 __all__ = ["Shelf", "claimed"]
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ranp.choosing.plan import Plan
+from ranp.costs.measuring import profile
 from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
@@ -30,9 +32,7 @@ from ranp.paper.published import OnGpus, Row, quotes, single_gpu
 from ranp.paper.published import main as main_table
 from ranp.paper.recipe import Recipe
 from ranp.paper.training.network import make_full
-from ranp.plan import Plan
-from ranp.resources import profile
-from ranp.slimming import apply_plan
+from ranp.slimming.slim import apply_plan
 
 __all__ = ["SINGLE_GPU", "StepMemory", "cell_of", "copies", "step_memory"]
 

@@ -14,7 +14,7 @@ from ranp.paper.published import FIGURES, in_the_papers_unit
 from ranp.paper.training.network import make_full
 from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
-from ranp.study import Study, study
+from ranp.reporting.study import Study, study
 from ranp.tracing import trace
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def studied(cell: Cell, place: Place, compare: Sequence[str] = (), points: int =
 
 def titled(figure: Figure, title: str) -> Figure:
     """The figure with a line above everything that it shows, which stays where it was and as large as it was."""
-    from ranp.drawing.style import plain, styled
+    from ranp.reporting.drawing.style import plain, styled
 
     with styled():
         height = figure.get_figheight()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ranp import files
+from ranp.files import atomic
 
 __all__ = ["Column", "Group", "Table"]
 
@@ -167,10 +167,10 @@ class Table:
         forms = {".md": self.to_markdown(), ".csv": self.to_csv(), ".tex": self.to_latex()}
         paths = [folder / f"{self.name}{suffix}" for suffix in forms]
         for path, text in zip(paths, forms.values(), strict=True):
-            files.write_atomic(path, text.encode())
-        figures = {name: files.checksum(files.read_bytes(folder / name)) for name in self.figures}
+            atomic.write_atomic(path, text.encode())
+        figures = {name: atomic.checksum(atomic.read_bytes(folder / name)) for name in self.figures}
         value = {**self.to_dict(), "figures": figures}
-        files.write_json(folder / f"{self.name}.json", value, kind=KIND, version=VERSION)
+        atomic.write_json(folder / f"{self.name}.json", value, kind=KIND, version=VERSION)
         return [*paths, folder / f"{self.name}.json"]
 
 

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from ranp.errors import UnsupportedError, brief, unknown_name
-from ranp.initialisation import Initialiser, initialise
 from ranp.paper.models.i3d import I3D
 from ranp.paper.models.mobilenetv2 import MobileNetV2
 from ranp.paper.models.psmnet import PSMNet
 from ranp.paper.models.unet3d import UNet3d
-from ranp.storage import register_network
+from ranp.slimming.initialisation import Initialiser, initialise
+from ranp.slimming.storage import register_network
 
 __all__ = ["I3D", "MobileNetV2", "PSMNet", "UNet3d", "arguments", "build", "check_arguments", "example", "names"]
 
@@ -124,7 +124,7 @@ def build(name: str, *, init: Initialiser = "glorot", seed: int = 0, **overrides
 
     Args:
         name: One of ``names()``.
-        init: How to draw the weights, see ``ranp.initialisation.initialise``.
+        init: How to draw the weights, see ``ranp.slimming.initialisation.initialise``.
         seed: Same seed, same weights.
         **overrides: Arguments of the network's class, for example ``widths=(4, 8)`` or ``classes=3``.
 

@@ -1,7 +1,7 @@
 """Example predictions of the four tasks as plain values: truth beside what each network says.
 
 Samples are those that the task validates on, predictions are made and judged as validation makes and judges them.
-``ranp.drawing.examples`` draws what this returns.
+``ranp.reporting.drawing.examples`` draws what this returns.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from ranp.drawing.values import Panel, Picture, Scale
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper.pictures import brats, sceneflow, shapenet, ucf101
 from ranp.paper.pictures.sample import Seen, Shown
 from ranp.paper.tasks.task import Inputs, Task
+from ranp.reporting.drawing.values import Panel, Picture, Scale
 
 __all__ = ["Panel", "Picture", "Scale", "pictures"]
 

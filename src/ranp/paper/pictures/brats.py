@@ -9,12 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ranp.drawing.values import Panel, Picture
 from ranp.paper.pictures.sample import TRUTH, Seen
 from ranp.paper.tasks.brats import REGIONS
 from ranp.paper.tasks.brats.cases import RealCases
 from ranp.paper.tasks.brats.files import MODALITIES
 from ranp.paper.tasks.brats.samples import Wholes
+from ranp.reporting.drawing.values import Panel, Picture
 
 __all__ = ["NAMES", "picture", "regions"]
 

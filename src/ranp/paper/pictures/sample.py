@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ranp.drawing.values import Picture
 from ranp.paper.tasks.task import Inputs, Samples, Task
+from ranp.reporting.drawing.values import Picture
 
 __all__ = ["TRUTH", "Seen", "Shown"]
 

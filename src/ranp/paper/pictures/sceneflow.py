@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ranp.drawing.values import Panel, Picture, Scale
 from ranp.errors import DataError
 from ranp.paper.pictures.sample import Seen
 from ranp.paper.tasks.sceneflow.metrics import DISPARITIES
+from ranp.reporting.drawing.values import Panel, Picture, Scale
 
 __all__ = ["picture"]
 

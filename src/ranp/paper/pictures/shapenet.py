@@ -9,11 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ranp.drawing.values import Panel, Picture
 from ranp.paper.pictures.sample import TRUTH, Seen
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.files import PublishedShapes
 from ranp.paper.tasks.shapenet.solids import EMPTY
+from ranp.reporting.drawing.values import Panel, Picture
 
 __all__ = ["VIEWS", "picture"]
 

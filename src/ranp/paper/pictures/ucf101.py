@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ranp.drawing.values import Panel, Picture
 from ranp.errors import DataError
 from ranp.paper.pictures.sample import Seen
 from ranp.paper.tasks.ucf101 import Clips
 from ranp.paper.tasks.ucf101.clips import MEAN
 from ranp.paper.tasks.ucf101.motions import MOTIONS
+from ranp.reporting.drawing.values import Panel, Picture
 
 __all__ = ["FRAMES", "names_of", "picture", "shares"]
 

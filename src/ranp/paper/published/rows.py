@@ -77,7 +77,7 @@ class Row:
         method: ``"full"``, a method's name, or a criterion's.
         sparsity: Share of neurons removed in percent, of single weights for ``"snip"``; None if the table has none.
         params_mb: Size of the parameters.
-        gflops: FLOPs of one forward pass (multiply-adds, see ``ranp.counting``).
+        gflops: FLOPs of one forward pass (multiply-adds, see ``ranp.costs.counting``).
         memory_mb: Size of the activations of one forward pass.
         reductions: As printed; None where none is, as for the full network.
         figures: What the trained network reaches, by the names of ``FIGURES``.

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
-from ranp.tracing.stage import call
+from ranp.running.calling import call
 
 __all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task", "available"]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ranp import sealed
 from ranp.errors import StorageError
+from ranp.files import sealed
 
 __all__ = ["Checkpoints", "Mark", "Position", "State"]
 

@@ -17,10 +17,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ranp.errors import DataError, RanpError, StorageError
-from ranp.folder import versions
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
-from ranp.paper.training import randomness
 from ranp.paper.training.checkpoints import Checkpoints, Mark, Position, State
 from ranp.paper.training.interruption import Listener, StoppedError, explained, listening
 from ranp.paper.training.journal import Journal
@@ -30,7 +28,9 @@ from ranp.paper.training.normalisation import share_statistics
 from ranp.paper.training.placing import autocast, placed
 from ranp.paper.training.team import Team
 from ranp.paper.training.validation import validate
-from ranp.tracing.stage import call
+from ranp.reporting.folder import versions
+from ranp.running import randomness
+from ranp.running.calling import call
 
 __all__ = ["Engine", "Progress"]
 

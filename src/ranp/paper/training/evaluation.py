@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ranp import files, storage
 from ranp.errors import RanpError, StorageError
-from ranp.folder import RECIPE, RECIPE_VERSION, read_run
+from ranp.files import atomic
 from ranp.paper.naming import NOTHING, Trust, stored_network
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
@@ -17,6 +16,8 @@ from ranp.paper.training.engine import Progress
 from ranp.paper.training.loading import Feed
 from ranp.paper.training.team import Team
 from ranp.paper.training.validation import validate
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION, read_run
+from ranp.slimming import storage
 
 __all__ = ["data_of", "evaluate", "recipe_of"]
 
@@ -28,7 +29,7 @@ def recipe_of(folder: Path) -> tuple[dict[str, Any], Recipe]:
         StorageError: It is no folder of a training run, or the file is torn or was edited wrongly.
     """
     path = folder / "recipe.json"
-    stored = files.read_json(path, kind=RECIPE, version=RECIPE_VERSION)
+    stored = atomic.read_json(path, kind=RECIPE, version=RECIPE_VERSION)
     if not isinstance(stored.get("recipe"), dict) or not isinstance(stored.get("task"), str):
         raise StorageError(f"{str(folder)!r} was not trained: its recipe.json names no task. Pass one of ranp train.")
     try:

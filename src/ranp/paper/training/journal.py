@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranp import files, storage
 from ranp.errors import StorageError
+from ranp.files import atomic
 from ranp.paper.training.checkpoints import Checkpoints, Mark
+from ranp.slimming import storage
 
 __all__ = ["Journal", "records"]
 
@@ -53,7 +54,7 @@ def kept(folder: Path, mark: Mark) -> list[tuple[dict[str, Any], str]]:
 
 def _lines(path: Path) -> list[str]:
     """The whole lines: what follows the last line break was never finished."""
-    return files.read_bytes(path).decode("utf-8", "replace").split("\n")[:-1]
+    return atomic.read_bytes(path).decode("utf-8", "replace").split("\n")[:-1]
 
 
 def _checked(path: Path, lines: Sequence[str], mark: Mark) -> list[tuple[dict[str, Any], str]]:
@@ -61,12 +62,12 @@ def _checked(path: Path, lines: Sequence[str], mark: Mark) -> list[tuple[dict[st
     seal = ""
     for number, line in enumerate(lines, 1):
         try:
-            record = files.parse_json(line)
+            record = atomic.parse_json(line)
         except ValueError as error:
             raise StorageError(f"line {number} of {str(path)!r} is not JSON ({error}). {_RESTORE}") from error
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             raise StorageError(f"line {number} of {str(path)!r} is no record of training. {_RESTORE}")
-        found, seal = record.pop(files.SEAL, None), files.seal(record, after=seal)
+        found, seal = record.pop(atomic.SEAL, None), atomic.seal(record, after=seal)
         if found != seal:
             raise StorageError(
                 f"line {number} of {str(path)!r} was changed since it was written, or lines before it are lost: its "
@@ -103,7 +104,7 @@ class Journal:
         self.path = folder / NAME
         self._mark = mark
         if (told := kept(folder, mark)) or self.path.exists():
-            files.write_atomic(self.path, "".join(_line(record, seal) for record, seal in told).encode())
+            atomic.write_atomic(self.path, "".join(_line(record, seal) for record, seal in told).encode())
         self._board = _board(folder / "tensorboard", steps) if tensorboard else None
         try:
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- open as long as the run
@@ -117,7 +118,7 @@ class Journal:
             StorageError: It cannot be written (a full disk).
         """
         told = _finite(record)
-        seal = files.seal(told, after=self._mark.seal)
+        seal = atomic.seal(told, after=self._mark.seal)
         try:
             self._file.write(_line(told, seal))
             self._file.flush()
@@ -156,7 +157,7 @@ def _numbers(record: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _line(record: Mapping[str, Any], seal: str) -> str:
-    return json.dumps({**record, files.SEAL: seal}) + "\n"
+    return json.dumps({**record, atomic.SEAL: seal}) + "\n"
 
 
 def _finite(value: Any) -> Any:

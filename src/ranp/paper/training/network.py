@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ranp.choosing.plan import Plan, Sparsity
 from ranp.errors import RanpError, UnsupportedError
-from ranp.initialisation import WEIGHTED
 from ranp.paper import models
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
-from ranp.plan import Plan, Sparsity
-from ranp.tracing.stage import call
-from ranp.verification import slim
+from ranp.running.calling import call
+from ranp.slimming.initialisation import WEIGHTED
+from ranp.slimming.verification import slim
 
 __all__ = ["check_size", "make_full", "make_optimiser", "make_slim", "options_of", "own_size", "whole"]
 

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from ranp import files, storage
+from ranp.choosing.plan import Plan
 from ranp.errors import RanpError, StorageError, UnsupportedError
-from ranp.folder import RECIPE, RECIPE_VERSION, check_folder, shapes_of, versions
+from ranp.files import atomic
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
@@ -30,8 +30,9 @@ from ranp.paper.training.evaluation import recipe_of
 from ranp.paper.training.journal import kept, records
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
-from ranp.plan import Plan
 from ranp.pruning import Pruned, prune
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION, check_folder, shapes_of, versions
+from ranp.slimming import storage
 
 __all__ = ["Prunes", "Pruning", "Run", "Setting", "restarted", "train"]
 
@@ -237,7 +238,7 @@ def train(
     engine = Engine(task, recipe, model, folder, run, team, progress, begun_on)
     told = engine.train(resume=resume, begin=begin)
     if team.leads:
-        stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+        stored = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
         journal = dataclasses.asdict(engine.told)
         storage.save(folder / "model.safetensors", engine.model, used, recipe=stored, journal=journal)
     team.wait()
@@ -262,14 +263,14 @@ def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned 
         "recipe": recipe.to_dict(),
         "versions": versions(),
     }
-    files.write_json(folder / "recipe.json", value, kind=RECIPE, version=RECIPE_VERSION)
+    atomic.write_json(folder / "recipe.json", value, kind=RECIPE, version=RECIPE_VERSION)
 
 
 def _remember(folder: Path, recipe: Recipe, told: Mark) -> None:
     kept(folder, told)  # a journal that was changed is refused before anything else is
-    stored = files.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+    stored = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
     if stored["recipe"] != json.loads(json.dumps(recipe.to_dict())):
-        files.write_json(
+        atomic.write_json(
             folder / "recipe.json", {**stored, "recipe": recipe.to_dict()}, kind=RECIPE, version=RECIPE_VERSION
         )
 

@@ -17,8 +17,8 @@ from torch import distributed, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from ranp import ranks
 from ranp.errors import DataError, UnsupportedError
+from ranp.running import ranks
 
 __all__ = ["Team", "joined"]
 

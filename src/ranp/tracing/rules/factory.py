@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranp.tracing.operation import Op, flat_tensors, labels_of
+from ranp.running.operators import flat_tensors
+from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.table import rule
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.labels import Vector
-from ranp.tracing.operation import Op, flat_tensors, labels_of
+from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.pointwise import broadcast
 from ranp.tracing.rules.table import rule
 
@@ -19,7 +20,7 @@ ELEMENTWISE = tuple(
 DISTANCES = ("_cdist_forward", "_euclidean_dist", "cdist")
 
 
-def unreduced(op: Op) -> bool:
+def unreduced(op: Operator) -> bool:
     """True if a loss gives one value for each element."""
     return bool(op["reduction"] == 0)
 

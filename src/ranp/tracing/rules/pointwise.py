@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from ranp.running.operators import flat_tensors
 from ranp.tracing.labels import Vector, has_filler
-from ranp.tracing.operation import Op, flat_tensors, labels_of
+from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.table import rule
 
 

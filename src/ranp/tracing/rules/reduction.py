@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.labels import Vector
-from ranp.tracing.operation import Op, flat_tensors, labels_of, taint
+from ranp.tracing.operation import Op, labels_of, taint
 from ranp.tracing.rules.movement import note_layout, wrap
 from ranp.tracing.rules.table import rule
 
@@ -15,7 +16,7 @@ EXTREMES = tuple("max min median nanmedian mode".split())
 POSITIONS = ("argmax", "argmin")
 
 
-def reduced_dims(op: Op, rank: int) -> set[int]:
+def reduced_dims(op: Operator, rank: int) -> set[int]:
     """Dimensions an operator reduces over; all of them if it names none."""
     dims = op["dim"] if op["dim"] is not None else op["dims"]
     if dims is None or (isinstance(dims, list | tuple) and not dims):

@@ -5,7 +5,8 @@ An operator without a rule does the same, but is reported as one that nobody tho
 
 from __future__ import annotations
 
-from ranp.tracing.operation import Op, flat_tensors
+from ranp.running.operators import flat_tensors
+from ranp.tracing.operation import Op
 from ranp.tracing.rules.table import rule
 
 MATRICES = (

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brats_on_disk import scanned, write_case, write_nifti
 from ranp.errors import StorageError
 from ranp.paper.tasks.brats import cache
 from ranp.paper.tasks.brats.cache import Recent, cache_folder, cached, ensure_cached, entry_of
 from ranp.paper.tasks.brats.files import Case, find_cases
 from ranp.paper.tasks.brats.preprocessing import Volume, prepare
+from tests.support.brats_on_disk import scanned, write_case, write_nifti
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brats_on_disk import MODALITIES, SHAPE, scanned, write_2018, write_case, write_nifti
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper import tasks
 from ranp.paper.tasks.brats.cases import open_folder
 from ranp.paper.tasks.brats.files import Case, find_cases, read_voxels
 from ranp.paper.tasks.brats.preprocessing import prepare
+from tests.support.brats_on_disk import MODALITIES, SHAPE, scanned, write_2018, write_case, write_nifti
 
 
 @pytest.fixture(autouse=True)

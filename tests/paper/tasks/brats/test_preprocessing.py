@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from brats_on_disk import MODALITIES, SHAPE, scanned, write_case, write_nifti
 from ranp.paper.tasks import get
 from ranp.paper.tasks.brats.files import find_cases
 from ranp.paper.tasks.brats.preprocessing import bounds, normalise, prepare
-from real_data import real_data
+from tests.support.brats_on_disk import MODALITIES, SHAPE, scanned, write_case, write_nifti
+from tests.support.real_data import real_data
 
 
 def expected(voxels: npt.NDArray[np.float64], brain: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:

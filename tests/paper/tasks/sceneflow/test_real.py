@@ -9,7 +9,7 @@ import torch
 from ranp.errors import DataError
 from ranp.paper.tasks import get
 from ranp.paper.tasks.sceneflow.pfm import read_pfm
-from real_data import real_data
+from tests.support.real_data import real_data
 
 pytest.importorskip("PIL")
 

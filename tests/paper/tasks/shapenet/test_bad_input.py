@@ -12,7 +12,7 @@ from ranp.errors import DataError, UnsupportedError
 from ranp.paper import tasks
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.folder import SYNSETS
-from shapenet_releases import (
+from tests.support.shapenet_releases import (
     SOURCE,
     Release,
     clouds,

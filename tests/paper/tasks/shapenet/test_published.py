@@ -18,8 +18,8 @@ from ranp.errors import DataError
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.folder import SYNSETS
 from ranp.paper.tasks.task import Samples
-from real_data import real_data
-from shapenet_releases import Release, clouds, opened, write_lists, write_pair, write_pts, write_txt
+from tests.support.real_data import real_data
+from tests.support.shapenet_releases import Release, clouds, opened, write_lists, write_pair, write_pts, write_txt
 
 EMPTY = 255
 

@@ -12,7 +12,7 @@ import torch
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper.tasks.ucf101 import clips as clips
 from ranp.paper.tasks.ucf101.clips import FRAMES, MEAN, Crop, centre, corner, cut, inspect, open_reel, read_clip, starts
-from real_data import real_data
+from tests.support.real_data import real_data
 
 av = pytest.importorskip("av")
 Image = pytest.importorskip("PIL.Image")

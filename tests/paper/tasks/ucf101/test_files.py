@@ -8,7 +8,7 @@ import pytest
 
 from ranp.errors import DataError
 from ranp.paper.tasks.ucf101.files import read_split
-from real_data import real_data
+from tests.support.real_data import real_data
 
 CLASSES = [f"Act{number:03}" for number in range(1, 102)]
 

@@ -16,7 +16,7 @@ from ranp.paper.models import build
 from ranp.paper.tasks import get
 from ranp.paper.tasks.ucf101 import UCF101, loss, metrics, predict
 from ranp.paper.tasks.ucf101.clips import MEAN
-from real_data import real_data
+from tests.support.real_data import real_data
 
 av = pytest.importorskip("av")
 

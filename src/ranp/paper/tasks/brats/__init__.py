@@ -19,7 +19,7 @@ from ranp.paper.tasks.brats.cases import open_folder
 from ranp.paper.tasks.brats.preprocessing import LABELS
 from ranp.paper.tasks.brats.procedural import train_data, valid_data
 from ranp.paper.tasks.task import Inputs, Metrics, Source, Task
-from ranp.tracing.stage import call
+from ranp.running.calling import call
 
 __all__ = ["BRATS", "CLASSES", "REGIONS", "figures", "loss", "predict", "tally"]
 

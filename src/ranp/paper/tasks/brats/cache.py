@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ranp.errors import DataError, StorageError
-from ranp.files import checksum, write_atomic
+from ranp.files.atomic import checksum, write_atomic
 from ranp.paper.tasks.brats.files import Case
 from ranp.paper.tasks.brats.preprocessing import VERSION, Volume, prepare
 

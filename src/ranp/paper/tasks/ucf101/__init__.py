@@ -21,7 +21,7 @@ from ranp.paper.tasks.task import Inputs, Metrics, Progress, Sample, Samples, So
 from ranp.paper.tasks.ucf101.clips import CLIPS, FRAMES, centre, corner, cut, inspect, open_reel, read_clip, starts
 from ranp.paper.tasks.ucf101.files import CLASSES, Split, Video, read_split
 from ranp.paper.tasks.ucf101.procedural import train_data, valid_data
-from ranp.tracing.stage import call
+from ranp.running.calling import call
 
 __all__ = ["UCF101", "Clips", "loss", "metrics", "open_videos", "predict"]
 

@@ -1,0 +1,119 @@
+"""From budgets to a plan: measure the full network, solve, check the solution on a copy that is really cut."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from ranp.choosing.budgets.metering import Metering, meters_for
+from ranp.choosing.budgets.parsing import Budget
+from ranp.choosing.budgets.solving import Limit, Solution, limits_of, solve
+from ranp.choosing.budgets.staging import Scene
+from ranp.choosing.plan import Plan
+from ranp.choosing.selection import Selection
+from ranp.costs.prices import Prices
+from ranp.errors import InfeasibleError
+from ranp.running.calling import tensors_in
+
+logger = logging.getLogger(__name__)
+
+_ROUNDS = 3
+"""How often a solution that turns out too large is asked for again, a little smaller."""
+
+
+def plan_within(
+    selections: Selection | Sequence[Selection],
+    budgets: Sequence[Budget],
+    scene: Scene,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Plan:
+    """The plan of the widest network, by a method's own ranking, that meets every budget.
+
+    Args:
+        selections: The method's ranking, and what must stay. Of several, which differ in how widths are rounded, the
+            one is taken that leaves the most FLOPs.
+        budgets: What may be needed.
+        scene: The network, and what one training step of it is.
+        settings: What else to remember in the plan.
+        progress: Told ``(done, all)`` while times are measured.
+
+    Raises:
+        InfeasibleError: A budget cannot be met; the message tells the smallest that can.
+        UnsupportedError: The network does not run without data, and a budget needs that.
+    """
+    choices = [selections] if isinstance(selections, Selection) else list(selections)
+    meters = meters_for((budget.resource for budget in budgets), scene, choices[0], progress=progress)
+    limits = limits_of(budgets, meters, choices[0].coupling.size)
+    for limit in limits:
+        if limit.most < limit.before and choices[0].coupling.stuck:
+            raise InfeasibleError(choices[0].nothing_goes(f"budget {limit.budget.text}"))
+    selection, solution = _widest(choices, meters, limits)
+    outcome = [
+        {
+            "budget": limit.budget.text,
+            "resource": limit.budget.resource,
+            "before": limit.before,
+            "limit": limit.most,
+            "after": figure,
+        }
+        for limit, figure in zip(limits, solution.after, strict=True)
+    ]
+    told: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome}
+    if solution.note:
+        told["budget_note"] = solution.note
+    if any(budget.of_a_step for budget in budgets):
+        inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(scene.example)]
+        told["step"] = {"inputs": inputs, **asdict(scene.step)}
+    return selection.build(solution.stays, settings={**told, **(settings or {})})
+
+
+def _widest(
+    selections: Sequence[Selection], meters: Sequence[Metering], limits: Sequence[Limit]
+) -> tuple[Selection, Solution]:
+    """The solution that leaves the most FLOPs, and the selection that it is of."""
+    if len(selections) == 1:
+        return selections[0], _checked(selections[0], meters, limits)
+    found, refused = [], None
+    for selection in selections:
+        try:
+            found.append((selection, _checked(selection, meters, limits)))
+        except InfeasibleError as error:  # wide multiples may not fit where narrow ones do
+            refused = refused or error
+    if refused is not None and not found:
+        raise refused
+    prices = Prices(selections[0].coupling.trace)
+    return max(found, key=lambda pair: prices.at(pair[1].stays).flops)
+
+
+def _checked(selection: Selection, meters: Sequence[Metering], limits: Sequence[Limit]) -> Solution:
+    """The solution with its costs taken from a copy that is really cut, and really within the limits."""
+    aims = list(limits)
+    for _ in range(_ROUNDS):
+        try:
+            solution = solve(selection, meters, aims)
+        except InfeasibleError:  # said again below, with the figures of a copy that is really cut
+            break
+        real = _real(meters, limits, solution)
+        if all(figure <= limit.most for figure, limit in zip(real, limits, strict=True)):
+            return replace(solution, after=real)
+        logger.info("a slim network needs %s where %s was reckoned: aiming lower", real, solution.after)
+        aims = [
+            replace(aim, most=min(aim.most, limit.most * reckoned / figure)) if figure > limit.most else aim
+            for aim, limit, reckoned, figure in zip(aims, limits, solution.after, real, strict=True)
+        ]
+    for meter in meters:
+        meter.mistrusted()
+    solution = solve(selection, meters, limits)
+    return replace(solution, after=_real(meters, limits, solution))
+
+
+def _real(meters: Sequence[Metering], limits: Sequence[Limit], solution: Solution) -> tuple[float, ...]:
+    stays = np.asarray(solution.stays)
+    found = {n: float(f) for meter in meters for n, f in zip(meter.resources, meter.checked(stays), strict=True)}
+    return tuple(found[limit.budget.resource] for limit in limits)

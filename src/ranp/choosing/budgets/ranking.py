@@ -1,0 +1,100 @@
+"""The ranking of a method as steps by which a network grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ranp.choosing.coupling import Coupling
+from ranp.choosing.scopes import SCOPES
+from ranp.choosing.selection import Selection
+from ranp.choosing.ties import needs
+from ranp.tracing.layout import Flags, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """The steps of a ranking, in order.
+
+    Attributes:
+        classes: Classes of all steps, one step after the other.
+        starts: First entry of each step, and the number of entries at the end.
+        families: Family of each step.
+    """
+
+    classes: Ints
+    starts: Ints
+    families: Ints
+
+    def __len__(self) -> int:
+        return len(self.families)
+
+    def of(self, step: int) -> Ints:
+        """Classes of one step."""
+        return self.classes[self.starts[step] : self.starts[step + 1]]
+
+    @classmethod
+    def of_needs(cls, need: Floats, families: Ints, after: float) -> Steps:
+        """Steps by rising need, those above ``after``; what is never needed is in none."""
+        member = np.flatnonzero((need > after) & np.isfinite(need) & (families >= 0))
+        order = member[np.lexsort((member, families[member], need[member]))]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (need[order][1:] != need[order][:-1]) | (families[order][1:] != families[order][:-1])
+        starts = np.flatnonzero(new)
+        return cls(order, np.append(starts, len(order)), families[order][starts])
+
+    def added(self, stays: Flags, count: int) -> Flags:
+        """The network with the first ``count`` steps taken."""
+        grown: Flags = stays.copy()
+        grown[self.classes[: self.starts[count]]] = True
+        return grown
+
+    def after(self, count: int) -> Steps:
+        """The steps after the first ``count``."""
+        begin = int(self.starts[count])
+        return Steps(self.classes[begin:], self.starts[count:] - begin, self.families[count:])
+
+    def without(self, step: int) -> Steps:
+        """The steps after this one, but for the rest of its family."""
+        left: Flags = self.families != self.families[step]
+        left[: step + 1] = False
+        sizes = np.diff(self.starts)
+        starts = np.concatenate([[0], np.cumsum(sizes[left])]).astype(np.int64)
+        return Steps(self.classes[np.repeat(left, sizes)], starts, self.families[left])
+
+
+def families_of(coupling: Coupling) -> Ints:
+    """Family of each class: its block, or what it must stay equal with; -1 for what is kept anyway."""
+    families: Ints = coupling.block.copy()
+    first = int(families.max(initial=-1)) + 1
+    for number, entry in enumerate(coupling.layout.pieces):
+        members = np.concatenate(entry)
+        families[members] = np.where(coupling.block[members] >= 0, first + number, -1)
+    return families
+
+
+def finest(selection: Selection) -> Floats:
+    """When each class comes by its score alone, with widths neither bounded nor rounded."""
+    coupling = selection.coupling
+    order = SCOPES.get("network").order(coupling, 0.0, selection.seed)
+    return needs(coupling, order.levels, order.priority, selection.rule).kept
+
+
+def by_score(selection: Selection) -> Floats:
+    """The same, but never where a count must stay rounded or equal to others."""
+    if selection.round_to > 1:
+        return np.full(selection.coupling.size, np.inf)
+    need = finest(selection)
+    for entry in selection.coupling.layout.pieces:
+        need[np.concatenate(entry)] = np.inf
+    return need
+
+
+def named(coupling: Coupling, classes: Ints) -> str:
+    """Channels in words: how many of which layers."""
+    position = np.flatnonzero(np.isin(coupling.classes, classes))
+    found, counts = np.unique(coupling.layout.layer[position], return_counts=True)
+    first = coupling.trace.layers[int(found[0])].name
+    others = f" and of {len(found) - 1} coupled layer{'s' if len(found) > 2 else ''}" if len(found) > 1 else ""
+    return f"{int(counts[0])} channel{'s' if counts[0] > 1 else ''} of {first!r}{others}"

@@ -1,0 +1,261 @@
+"""The widest network, by the method's own ranking, whose exact costs are within every budget.
+
+A plan grows along the ranking in *steps*: a class of channels, or several that must come together (rounded widths,
+equal pieces). Steps of the same *family* (channels that are interchangeable in shape) come in their order; families are
+free of each other. So the solver takes the longest beginning of the ranking that fits, leaves out the step that does
+not, with the rest of its family, and goes on with the longest beginning of what is left, until nothing more fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ranp.choosing.budgets.parsing import Budget, share_above, told, written
+from ranp.choosing.budgets.ranking import Steps, by_score, families_of, named
+from ranp.choosing.coupling import ALWAYS
+from ranp.choosing.selection import Selection
+from ranp.errors import InfeasibleError
+from ranp.tracing.layout import Flags
+
+FULL = 0.999
+"""Used to this share, a budget counts as used up."""
+ENOUGH = 0.98
+"""Where less of every budget is used, the result says what stands in the way."""
+
+
+_PLACES = 48
+"""How many beginnings of a ranking are looked at where costs do not rise with every channel."""
+
+
+class Meter(Protocol):
+    """Tells what a network of these classes of channels needs of some resources."""
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Which ones."""
+        ...
+
+    @property
+    def rises(self) -> bool:
+        """Whether more channels never need less; not so of time, where 24 channels may be faster than 20."""
+        ...
+
+    def __call__(self, stays: Flags) -> Sequence[float]:
+        """One figure per resource."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A budget, once it is known what the full network needs.
+
+    Attributes:
+        budget: As it was asked for.
+        before: What the full network needs.
+        most: What the slim one may need.
+    """
+
+    budget: Budget
+    before: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """What the solver found.
+
+    Attributes:
+        stays: One flag per class of channels.
+        after: What the slim network needs, one figure per limit.
+        note: What prevents that a budget is used to the full; empty if one is.
+        tries: How many networks were looked at.
+    """
+
+    stays: Flags
+    after: tuple[float, ...]
+    note: str
+    tries: int
+
+
+def limits_of(budgets: Sequence[Budget], meters: Sequence[Meter], classes: int) -> tuple[Limit, ...]:
+    """What each budget comes to for this network."""
+    full = _Scale(meters).figures(np.ones(classes, dtype=bool))
+    return tuple(Limit(b, full[b.resource], b.limit(full[b.resource])) for b in budgets)
+
+
+def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]) -> Solution:
+    """Finds the widest network within the limits.
+
+    Args:
+        selection: The ranking, and what must stay.
+        meters: What candidates need; cheap ones first, since a candidate that one of them refuses is not shown to
+            the next.
+        limits: What may be needed, each of a resource of some meter.
+
+    Raises:
+        InfeasibleError: Even the smallest network exceeds a limit; the message tells the smallest possible figure.
+    """
+    scale = _Scale(meters, limits)
+    smallest = _smallest(selection)
+    if scale.rises and not scale.fits(smallest):
+        raise InfeasibleError(_refusal(limits, scale.figures(smallest)))
+    stays, steps = _beginning(selection, smallest, scale)
+    if not scale.rises:
+        stays, steps = _jumped(stays, steps, scale)
+        if not scale.fits(stays):
+            raise InfeasibleError(_refusal(limits, scale.least))
+    stays = _grown(stays, steps, scale)
+    figures = scale.figures(stays)
+    after = tuple(figures[limit.budget.resource] for limit in limits)
+    used = max(figure / limit.most for figure, limit in zip(after, limits, strict=True))
+    note = "" if used >= ENOUGH else _obstacle(selection, stays, steps, scale, limits)
+    return Solution(stays, after, note, scale.tries)
+
+
+class _Scale:
+    """Weighs candidates with several meters; counts how many."""
+
+    def __init__(self, meters: Sequence[Meter], limits: Sequence[Limit] = ()) -> None:
+        self._meters = meters
+        self._most = {limit.budget.resource: limit.most for limit in limits}
+        self.tries = 0
+        self.rises = all(meter.rises for meter in meters)
+        self.least: dict[str, float] = {}
+        """The smallest figures of the candidates that ``figures`` was asked for."""
+
+    def figures(self, stays: Flags) -> dict[str, float]:
+        found = self._figures(stays)
+        self.least = {name: min(figure, self.least.get(name, figure)) for name, figure in found.items()}
+        return found
+
+    def _figures(self, stays: Flags) -> dict[str, float]:
+        return {name: float(f) for meter in self._meters for name, f in zip(meter.resources, meter(stays), strict=True)}
+
+    def fits(self, stays: Flags) -> bool:
+        self.tries += 1
+        for meter in self._meters:
+            for name, figure in zip(meter.resources, meter(stays), strict=True):
+                if figure > self._most.get(name, np.inf):
+                    return False
+        return True
+
+    def used(self, stays: Flags) -> float:
+        """The largest share of any limit that is used."""
+        return max(figure / self._most[name] for name, figure in self.figures(stays).items() if name in self._most)
+
+
+def _grown(stays: Flags, steps: Steps, scale: _Scale) -> Flags:
+    """Lets a network grow along the steps as far as the scale allows."""
+    while len(steps):
+        count = longest(len(steps), lambda n, base=stays, left=steps: scale.fits(left.added(base, n)))  # type: ignore[misc]
+        stays = steps.added(stays, count)
+        if count == len(steps) or scale.used(stays) >= FULL:
+            break
+        steps = steps.without(count)
+    return stays
+
+
+def _jumped(stays: Flags, steps: Steps, scale: _Scale) -> tuple[Flags, Steps]:
+    """The widest of some beginnings of the ranking that fits, and the steps after it; the smallest if none does.
+
+    Where costs do not rise with every channel, a step that does not fit says little about those after it.
+    """
+    for count in sorted({round(len(steps) * place / _PLACES) for place in range(_PLACES + 1)}, reverse=True):
+        candidate = steps.added(stays, count)
+        scale.figures(candidate)
+        if scale.fits(candidate):
+            return candidate, steps.after(count)
+    return stays, steps
+
+
+def longest(size: int, holds: Callable[[int], bool]) -> int:
+    """The largest n up to ``size`` with ``holds(n)``, for a condition that, once false, stays false; 0 always holds.
+
+    Steps double from 1, so that a short answer is found by few questions.
+    """
+    low, step = 0, 1
+    while low + step <= size and holds(low + step):
+        low += step
+        step *= 2
+    high = min(low + step, size + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _smallest(selection: Selection) -> Flags:
+    """The network that keeps no more than it must."""
+    _, found = selection.at(selection.sparsest)
+    demand, _ = selection.demand(found.kept)
+    stays: Flags = found.kept <= max(ALWAYS, demand)
+    return stays
+
+
+def _beginning(selection: Selection, smallest: Flags, scale: _Scale) -> tuple[Flags, Steps]:
+    """A network that fits, and the steps by which it may grow."""
+    families = families_of(selection.coupling)
+    if selection.fixed is not None:
+        _, found = selection.fixed
+        demand, _ = selection.demand(found.kept)
+        return smallest, Steps.of_needs(found.kept, families, max(ALWAYS, demand))
+
+    # The order depends on the sparsity: the least sparse choice that fits, then more channels by their scores.
+    def state(granted: int) -> Flags:
+        sparsity = 1 - granted / max(selection.steps, 1)
+        order, found = selection.at(sparsity)
+        flags: Flags = found.kept <= order.budget(sparsity)
+        return flags
+
+    granted = longest(selection.steps, lambda count: scale.fits(state(count)))
+    stays = state(granted) if granted else smallest
+    return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection)), families, ALWAYS)
+
+
+def _refusal(limits: Sequence[Limit], least: dict[str, float]) -> str:
+    broken = [limit for limit in limits if least[limit.budget.resource] > limit.most]
+    if not broken:
+        texts = " and ".join(limit.budget.text for limit in limits)
+        return f"no network was found that meets {texts} at once, though each can be met. Allow more of one of them."
+    parts = [
+        f"{limit.budget.text} allows {told(limit.budget.resource, limit.most)}, the smallest network needs "
+        f"{told(limit.budget.resource, least[limit.budget.resource])}"
+        for limit in broken
+    ]
+    possible = [
+        f"{written(name, least[name])} ({share_above(least[name], limit.before)} of the full network)"
+        for limit in broken
+        for name in (limit.budget.resource,)
+    ]
+    return (
+        f"the budget cannot be met: {'; '.join(parts)}, with the least width of all channels that stand or fall "
+        f"together, and all that must stay. The smallest possible is {' and '.join(possible)}. Ask for that or more, "
+        "or release what keep=, min_channels= or round_to= hold."
+    )
+
+
+def _obstacle(selection: Selection, stays: Flags, steps: Steps, scale: _Scale, limits: Sequence[Limit]) -> str:
+    """Which step would have come next at the least excess, in words."""
+    nearest: tuple[float, int] | None = None
+    seen: set[int] = set()
+    for step in range(len(steps)):
+        family = int(steps.families[step])
+        if family in seen or stays[steps.of(step)].all():
+            continue
+        seen.add(family)
+        grown = stays.copy()
+        grown[steps.of(step)] = True
+        used = scale.used(grown)
+        if nearest is None or used < nearest[0]:
+            nearest = (used, step)
+    if nearest is None:
+        return "the network has no more channels to give back"
+    used, step = nearest
+    return (
+        f"the smallest step up, {named(selection.coupling, steps.of(step))}, would need {used:.1%} of "
+        f"{limits[0].budget.text if len(limits) == 1 else 'a budget'}"
+    )

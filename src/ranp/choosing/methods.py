@@ -1,0 +1,100 @@
+"""Methods by name: each one a criterion, a weighting and a scope, composed and never branched on.
+
+A method of your own needs no registration, ``ranp.prune`` takes the value:
+
+>>> mine = Method("mine", criterion="magnitude", balance=True, resource="params", scope="network")
+>>> resolve(mine) is mine, resolve("ranp-f").resource
+(True, 'flops')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ranp import arguments
+from ranp.choosing.scopes import Scope, Wanted
+from ranp.costs.measuring import Costs, Resource, measure
+from ranp.errors import UnsupportedError
+from ranp.registry import Registry
+from ranp.scoring.scores import Scores
+from ranp.tracing.trace import Trace
+from ranp.weighting import balance, reweight
+
+STRENGTH = 11.0
+"""The paper's lambda for ShapeNet; 15 for BraTS, 80 for UCF101, 100 for SceneFlow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How channels are scored, weighted and selected.
+
+    Attributes:
+        name: What reports and plans call it.
+        criterion: Name of the criterion of ``ranp.score``.
+        balance: Whether layer means are made equal (``ranp.balance``).
+        resource: The resource that reweights the scores (``ranp.reweight``), None for no reweighting.
+        scope: The scope of ``ranp.select``: a name, a ``Scope``, or a function.
+        description: One line for people.
+    """
+
+    name: str
+    criterion: str = "mpmg-sum"
+    balance: bool = False
+    resource: Resource | None = None
+    scope: str | Scope | Wanted = "network"
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UnsupportedError(f"a method needs a name, got {arguments.shown(self.name)}. Pass a non-empty string.")
+        arguments.flag("balance", self.balance)
+
+    def costs(self, trace: Trace, resource: Resource | None = None) -> Costs | None:
+        """What the layers cost in the method's own resource, or in another one; None if it looks at no cost."""
+        resource = self.resource if resource is None else resource
+        return None if resource is None else measure(trace, resource)
+
+    def weigh(self, scores: Scores, costs: Costs | None, strength: float | None = None) -> Scores:
+        """Step 4 as the method says: balanced over layers, then reweighted by cost."""
+        scores = balance(scores) if self.balance else scores
+        return scores if costs is None else reweight(scores, costs, STRENGTH if strength is None else strength)
+
+
+METHODS: Registry[Method] = Registry("method")
+
+
+def register(method: Method) -> Method:
+    """Makes ``method`` known by its name, for the command line and for ``ranp.prune(method="name")``."""
+    return METHODS.register(method.name, method)
+
+
+def resolve(method: str | Method) -> Method:
+    """The method of that name, or the method itself.
+
+    Raises:
+        UnsupportedError: No method has that name.
+    """
+    return method if isinstance(method, Method) else METHODS.get(method)
+
+
+for _method in (
+    Method(
+        "ranp-f",
+        balance=True,
+        resource="flops",
+        description="balanced, cheap layers first by FLOPs (RANP-f)",
+    ),
+    Method(
+        "ranp-m",
+        balance=True,
+        resource="memory",
+        description="balanced, cheap layers first by memory (RANP-m)",
+    ),
+    Method("weighted", balance=True, description="importance balanced over layers (weighted NP)"),
+    Method("vanilla", description="importance as it is (vanilla NP)"),
+    Method("layerwise", scope="layer", description="the same share of every layer (layer-wise NP)"),
+    Method("random", criterion="random", scope="random", description="channels drawn blindly (random NP)"),
+    Method("snip", criterion="snip", scope="weights", description="single weights first, then dead channels (SNIP NP)"),
+):
+    register(_method)
+del _method

@@ -1,0 +1,200 @@
+"""Tie rules: from the order in which channels are granted to the point at which each class of channels is kept.
+
+The *need* of a class is the smallest budget at which it is kept. Everything selection does is a comparison with it:
+a plan keeps the classes whose need is within the budget, the largest feasible sparsity is the largest need that some
+layer cannot do without, and since needs do not depend on the sparsity, a plan at a higher sparsity is always contained
+in the plan at a lower one, so that costs never rise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, gcd
+
+import numpy as np
+
+from ranp.choosing.coupling import ALWAYS, Coupling
+from ranp.registry import Registry
+from ranp.tracing.layout import Floats, Ints
+from ranp.tracing.trace import PINNED
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needs:
+    """When each class is kept.
+
+    Attributes:
+        wanted: The budget at which the scores alone keep the class: decides what is feasible.
+        kept: The same after ``min_channels`` and ``round_to``, never above ``wanted``: decides what is kept.
+    """
+
+    wanted: Floats
+    kept: Floats
+
+
+TieRule = Callable[[Coupling, Floats, Ints], Floats]
+"""``(coupling, level of each position, rank of each class in its block) -> need of each class``.
+
+Whatever the rule, a block keeps a first class as soon as one voting layer is granted a channel there.
+"""
+
+TIES: Registry[TieRule] = Registry("tie")
+
+
+def hungriest(coupling: Coupling, levels: Floats, rank: Ints) -> Floats:
+    """Keeps as many channels of a block as its hungriest voting layer was granted, those of the highest rank.
+
+    The paper's rule for coupled layers. Class number r of a block is kept once some layer has been granted more
+    channels there than its classes before r hold; a layer that holds every class once is granted r + 1 of them.
+    """
+    block, layers = coupling.block, len(coupling.trace.layers)
+    position = np.flatnonzero(coupling.voting)
+    member = coupling.classes[position]
+    group = block[member] * layers + coupling.layout.layer[position]
+    level = levels[position][np.lexsort((levels[position], group))]
+    if coupling.layout.repeats:
+        pairs, counts = np.unique(np.stack([group, member]), axis=1, return_counts=True)
+        group, member = pairs
+    else:
+        counts = np.ones(len(member), np.int64)
+    order = np.lexsort((rank[member], group))
+    group, counts = group[order], counts[order]
+    before = np.cumsum(counts) - counts  # channels granted first, counted through all groups in order
+    begins = np.ones(len(group), dtype=bool)
+    begins[1:] = group[1:] != group[:-1]
+    number = np.arange(len(group)) - np.flatnonzero(begins)[np.cumsum(begins) - 1] if len(group) else group
+
+    free = np.flatnonzero(block >= 0)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(block[free], minlength=1))])
+    slots = np.full(len(free), np.inf)
+    np.minimum.at(slots, offsets[group // layers] + number, level[before])
+    need = np.full(coupling.size, ALWAYS)
+    need[free] = slots[offsets[block[free]] + rank[free]]
+    return need
+
+
+def anyone(coupling: Coupling, levels: Floats, rank: Ints) -> Floats:
+    """Keeps every class that any voting layer was granted."""
+    need = np.full(coupling.size, ALWAYS)
+    free = coupling.block >= 0
+    need[free] = np.inf
+    np.minimum.at(need, coupling.classes[coupling.voting], levels[coupling.voting])
+    return need
+
+
+TIES.register("max", hungriest)
+TIES.register("union", anyone)
+
+
+def class_rank(coupling: Coupling, priority: Floats) -> tuple[Floats, Ints]:
+    """The highest priority of each class in any voting layer, and its place by that in its block, 0 = first."""
+    best = np.full(coupling.size, -np.inf)
+    np.maximum.at(best, coupling.classes[coupling.voting], priority[coupling.voting])
+    return best, _rank_in(coupling.block, -best)
+
+
+def needs(
+    coupling: Coupling, levels: Floats, priority: Floats, rule: TieRule, *, min_channels: int = 1, round_to: int = 1
+) -> Needs:
+    """When each class is kept, under a tie rule, equal pieces and bounded, rounded widths.
+
+    Args:
+        coupling: The channels.
+        levels: For each position, the budget from which on it is granted.
+        priority: For each position, how much its class deserves to stay when its block keeps fewer than all.
+        rule: How a block decides.
+        min_channels: Every block keeps at least that many, or all.
+        round_to: Every block keeps a multiple of it, rounded up, or all.
+    """
+    best, rank = class_rank(coupling, priority)
+    wanted = rule(coupling, levels, rank)
+    kept = wanted.copy()
+
+    loose = coupling.block >= 0
+    for entry in coupling.layout.pieces:
+        loose[np.concatenate(entry)] = False
+    if min_channels > 1 or round_to > 1:
+        block = np.where(loose, coupling.block, -1)
+        place = _rank_in(block, wanted, -best)
+        order = np.lexsort((place, block))[np.count_nonzero(~loose) :]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(block[order], minlength=1))])
+        base = place[order] - place[order] % round_to
+        sources = wanted[order[offsets[block[order]] + base]]
+        kept[order] = np.where(base < min_channels, ALWAYS, sources)
+    else:
+        kept[loose & (rank == 0)] = ALWAYS
+    for entry in coupling.layout.pieces:
+        _even_out(entry, wanted, kept, best, min_channels, round_to)
+    wanted[PINNED] = kept[PINNED] = ALWAYS
+    _leave_every_tensor_something(coupling, kept, best)
+    return Needs(wanted, kept)
+
+
+def _leave_every_tensor_something(coupling: Coupling, kept: Floats, best: Floats) -> None:
+    """Lets the best class of a tensor that reads only part of a block stay always, as the best of every block does.
+
+    What the scores alone leave is not changed by it: where they leave the tensor something, this class is in it.
+    """
+    layout = coupling.layout
+    if layout.simple or not len(layout.dim_starts):
+        return
+    in_pieces = {number for entry in layout.pieces for piece in entry for number in piece.tolist()}
+    for start in np.flatnonzero(np.minimum.reduceat(kept[layout.dims], layout.dim_starts) > ALWAYS):
+        end = layout.dim_starts[start + 1] if start + 1 < len(layout.dim_starts) else len(layout.dims)
+        members = layout.dims[layout.dim_starts[start] : end]
+        first = members[np.lexsort((members, -best[members], kept[members]))[0]]
+        if int(first) not in in_pieces:  # there, one more would need one more in every piece
+            kept[first] = ALWAYS
+
+
+def _even_out(
+    entry: tuple[Ints, ...], wanted: Floats, kept: Floats, best: Floats, min_channels: int, round_to: int
+) -> None:
+    """Gives every piece of ``entry`` the same number of classes: its share of all that are wanted, rounded up.
+
+    Inside a piece the classes wanted first stay. What must stay raises the count of every piece.
+    """
+    total = np.concatenate(entry)
+    sizes = {len(piece) for piece in entry}
+    free = total[total != PINNED]
+    if len(sizes) != 1 or len(np.unique(free)) != len(free):
+        # Pieces that are not equal in the full network have no smaller equal form that is sure to be right.
+        wanted[total] = kept[total] = ALWAYS
+        return
+    pieces, size = len(entry), sizes.pop()
+    need = np.where(total == PINNED, ALWAYS, wanted[total]).reshape(pieces, size)
+    matrix = total.reshape(pieces, size)
+    order = np.lexsort((matrix, -best[matrix], need), axis=1)
+    forced = int(np.max(np.count_nonzero(need <= ALWAYS, axis=1)))
+    steps = np.sort(need, axis=None)[::pieces]
+    steps[:forced] = ALWAYS
+    round_piece = round_to // gcd(pieces, round_to)
+    base = np.arange(size) - np.arange(size) % round_piece
+    rounded = np.where(base < ceil(min_channels / pieces), ALWAYS, steps[base])
+    for target, values in ((wanted, steps), (kept, rounded)):
+        target[np.take_along_axis(matrix, order, axis=1)] = values
+
+
+def _rank_in(block: Ints, *keys: Floats) -> Ints:
+    """Place of each class in its block by the keys, lowest first, then by its number; 0 for classes in no block."""
+    free = np.flatnonzero(block >= 0)
+    order = free[np.lexsort((*(key[free] for key in reversed(keys)), block[free]))]
+    home = block[order]
+    begins = np.ones(len(home), dtype=bool)
+    begins[1:] = home[1:] != home[:-1]
+    place = np.zeros(len(block), dtype=np.int64)
+    if len(home):
+        place[order] = np.arange(len(home)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    return place
+
+
+def first_channels(coupling: Coupling, levels: Floats) -> float:
+    """The budget at which every layer keeps its first channel, under any tie rule.
+
+    The closed form of the paper's search: the smallest over layers of the largest score in the layer, or in a layer it
+    is coupled with. Right if the layout is ``simple``.
+    """
+    starts = coupling.layout.starts[:-1]
+    first = anyone(coupling, levels, coupling.block)[coupling.classes]
+    return float(np.minimum.reduceat(first, starts).max()) if len(starts) else ALWAYS

@@ -1,0 +1,358 @@
+"""Step 3 of 6: trace -> costs. What each layer and the whole network cost, in one of three named conventions.
+
+==============  ============================  ===============================  =======================================
+convention      ``flops``                     ``macs``                         ``memory``
+==============  ============================  ===============================  =======================================
+``paper``       what the paper's tables       multiply-adds of convolutions    output elements of every call of a
+                print: one per multiply-add   and linear layers, on the        module without children, in eval mode,
+                and bias, norms 4 per         output size                      4 bytes each
+                element, and so on
+``equation``    the paper's equation: two     as above                         as above
+                per multiply-add, less one
+``true``        ``torch.utils.flop_counter``  half of ``flops``                what autograd keeps for the backward
+                on the same (meta) tensors                                     pass of a training step, each storage
+                                                                               once, at its real size
+==============  ============================  ===============================  =======================================
+
+``counting.py`` holds the rules of the first two. Params: in ``paper`` and ``equation`` the parameters of modules
+without children, 4 bytes each, in ``true`` all, at their real size; shared ones once, running statistics never.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from ranp import arguments
+from ranp.costs.counting import CONVENTIONS, call_flops, call_macs, call_memory
+from ranp.costs.profiles import Profile, ProfileRow
+from ranp.errors import DataError, RanpError, UnsupportedError, unknown_name
+from ranp.running import calling, copies, dataless, randomness
+from ranp.running.recording import Kept, LeafCall, LeafRecorder, ModuleStack, OpCall, OpRecorder, SavedRecorder
+from ranp.tracing.trace import Trace
+
+logger = logging.getLogger(__name__)
+
+_RESOURCES = ("flops", "memory", "params")
+_FLOAT32 = 4
+
+Costing = Callable[[Trace], Mapping[str, float]]
+"""A function that returns one cost per layer of the trace."""
+
+Resource = str | Costing | Sequence[str | Costing]
+"""``"flops"``, ``"memory"``, ``"params"``, a function that returns one cost per layer of the trace, or several."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs(Mapping[str, float]):
+    """What each layer costs: a mapping from layer name to a number, in layer order (tau of the paper).
+
+    Attributes:
+        resource: What is counted.
+        convention: How it is counted.
+    """
+
+    values_by_layer: Mapping[str, float]
+    resource: str = "custom"
+    convention: str = "custom"
+
+    def __post_init__(self) -> None:
+        costs = arguments.kind("values_by_layer", self.values_by_layer, Mapping, "a mapping from layer name to cost")
+        for name, value in costs.items():
+            if math.isnan(arguments.amount(value)):
+                raise UnsupportedError(
+                    f"resource {self.resource!r} gives layer {name!r} the cost {arguments.shown(value)}; a cost is a "
+                    "finite number >= 0"
+                )
+        object.__setattr__(self, "values_by_layer", dict(costs))
+
+    def __getitem__(self, name: str) -> float:
+        return self.values_by_layer[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_layer)
+
+    def __len__(self) -> int:
+        return len(self.values_by_layer)
+
+    @property
+    def total(self) -> float:
+        """All layers together."""
+        return sum(self.values_by_layer.values())
+
+
+def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "paper") -> Costs:
+    """Counts what each layer costs by itself, its norm and activation left out.
+
+    The calls of a shared module are summed; a layer that the run never called costs 0.
+
+    Args:
+        trace: The network at the size to be counted.
+        resource: ``"flops"`` of the layer, ``"memory"``: its output elements, ``"params"``: its weight and bias, or a
+            function of the trace that returns one finite number >= 0 for every layer. Several are averaged, each as a
+            share of its costliest layer.
+        convention: For FLOPs: ``"paper"`` counts as the tables do, ``"equation"`` as tau in the text, ``"true"`` as
+            ``torch.utils.flop_counter``. Output elements and parameters are the same in all three.
+
+    Raises:
+        UnsupportedError: Unknown resource or convention, or a function that does not cover the layers.
+    """
+    _check(convention)
+    arguments.kind("trace", trace, Trace, "what ranp.trace returns")
+    names = [layer.name for layer in trace.layers]
+    if not isinstance(resource, str) and not callable(resource):
+        if not isinstance(resource, Sequence):
+            raise UnsupportedError(unknown_name("resource", resource, _RESOURCES))
+        return _together([measure(trace, one, convention=convention) for one in resource], names)
+    if callable(resource):
+        label = getattr(resource, "__name__", type(resource).__name__)
+        with arguments.blamed(f"resource {label!r}"):
+            given = resource(trace)
+        if not isinstance(given, Mapping):
+            raise DataError(
+                f"resource {label!r} returned {arguments.shown(given)}; a cost for every layer is needed. "
+                "Return a mapping from layer names."
+            )
+        wrong = sorted(map(str, set(names) ^ set(given)))
+        if wrong:
+            raise UnsupportedError(
+                f"resource {label!r} must return one cost for each of the {len(names)} layers of the trace;"
+                f" missing or unknown: {', '.join(wrong[:5])}"
+            )
+        return Costs({name: given[name] for name in names}, label, "custom")
+    if resource not in _RESOURCES:
+        raise UnsupportedError(unknown_name("resource", resource, _RESOURCES))
+    costs: Counter[str] = Counter()
+    if resource == "params":
+        leaves = _leaves_of(trace)
+        # A layer's weight may be tied to another's, or be a parameter of a module that is more than this layer.
+        own = {layer.name: {layer.weight} for layer in trace.layers}
+        for name in trace.parameters:
+            own.get(_row_of(_owner(name), leaves), set()).add(name)
+        for layer_name, names_of in own.items():
+            costs[layer_name] = sum(prod(trace.parameters[name]) for name in names_of if name in trace.parameters)
+    elif resource == "flops" and convention == "true":
+        leaves = _leaves_of(trace)
+        for op in trace.ops:
+            costs[op.weight or _row_of(op.module, leaves)] += op.flops
+    else:
+        for call in trace.calls:
+            costs[call.module] += call_memory(call) if resource == "memory" else call_flops(call, convention)
+        for op in trace.ops:  # no leaf module calls a weight that code uses by function; the operator tells its cost
+            if op.weight:
+                macs = op.flops // 2
+                flops = macs if convention == "paper" else op.flops - op.output
+                costs[op.weight] += op.output if resource == "memory" else flops
+    return Costs({name: costs[name] for name in names}, resource, convention)
+
+
+def _together(several: Sequence[Costs], names: Sequence[str]) -> Costs:
+    """The mean of several costs, each a share of its largest."""
+    if not several:
+        raise UnsupportedError("the list of resources is empty. Pass at least one, such as 'flops'.")
+    tops = [max(costs.values(), default=0.0) or 1.0 for costs in several]
+    means = {n: sum(costs[n] / top for costs, top in zip(several, tops, strict=True)) / len(several) for n in names}
+    return Costs(means, "+".join(costs.resource for costs in several), several[0].convention)
+
+
+def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Profile:
+    """Counts parameters, FLOPs and memory of a network on one example, without its weights or activations.
+
+    A data-free copy is run, in eval mode and, for the ``true`` memory, once more in train mode. Only a network whose
+    Python code asks for the values of tensors is copied and run for real. The model itself is never touched.
+
+    ``true`` memory is what the autograd graph keeps when the forward pass of a training step ends: the inputs, which
+    exist anyway, parameters, buffers and the loss are not in it. A batch of one that train-mode norms refuse is
+    measured as half of a batch of two.
+
+        >>> net = nn.Sequential(nn.Conv3d(1, 2, 3, bias=False), nn.ReLU())
+        >>> figures = profile(net, torch.zeros(1, 1, 4, 4, 4), convention="paper")
+        >>> figures.params, figures.flops, figures.memory
+        (54, 432, 32)
+
+    Args:
+        model: The network. DataParallel, DistributedDataParallel and compiled models are unwrapped.
+        example: The inputs of one call; may live on the meta device.
+        convention: ``"paper"``, ``"equation"`` or ``"true"``, see the top of this module.
+
+    Raises:
+        UnsupportedError: Unknown convention, or the network does not run on the example.
+    """
+    _check(convention)
+    model = calling.unwrap(model)
+    with randomness.untouched_rng():
+        try:
+            mode = dataless.MetaMode()
+            return _observe(copies.copy_model(model, meta=True), dataless.to_meta(example), mode, convention)
+        except RanpError:
+            raise
+        except Exception as error:  # The network's own code may raise anything.
+            if any(tensor.device.type == "meta" for tensor in calling.tensors_in((example, list(model.parameters())))):
+                raise UnsupportedError(
+                    f"{type(model).__name__} does not run on this example without data"
+                    f" ({_brief(error)}); pass a model and an example that hold data,"
+                    " or an example of the right shape"
+                ) from error
+            logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, _brief(error))
+        inputs = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, example)
+        try:
+            return _observe(copies.copy_model(model, meta=False), inputs, nullcontext(), convention)
+        except Exception as error:
+            raise UnsupportedError(
+                f"{type(model).__name__} does not run on the example ({_brief(error)}); pass the inputs"
+                " of one call: a tensor, a tuple of arguments or a dict of keywords"
+            ) from error
+
+
+def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Kept] | None = None) -> Profile:
+    """Counts what ``profile`` counts from a trace, so that nothing runs twice. Parameters count as 4 bytes each.
+
+    Args:
+        trace: The network at the size to be counted.
+        convention: As in ``profile``.
+        kept: What a training step keeps, by module; a trace does not know it, so ``"true"`` needs it.
+
+    Raises:
+        UnsupportedError: Unknown convention, or ``"true"`` without ``kept``.
+    """
+    _check(convention)
+    if convention == "true" and kept is None:
+        raise UnsupportedError("a trace does not hold training memory; use ranp.profile for convention='true'")
+    parameters = {name: Kept(prod(shape), prod(shape) * _FLOAT32) for name, shape in trace.parameters.items()}
+    return _assemble(convention, _leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
+
+
+def owned_by_leaves(trace: Trace) -> set[str]:
+    """The parameters of modules without children, which the paper's convention counts."""
+    leaves = _leaves_of(trace)
+    return {name for name in trace.parameters if _row_of(_owner(name), leaves) in leaves}
+
+
+def _brief(error: Exception) -> str:
+    """An error of the network's own code, on one line."""
+    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+
+
+def _check(convention: str) -> None:
+    arguments.choice("convention", convention, CONVENTIONS)
+
+
+def _observe(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], convention: str) -> Profile:
+    """Runs a copy and counts. The copy is left in whatever state the runs leave it in."""
+    model.eval()
+    with torch.no_grad(), ModuleStack(model) as stack, LeafRecorder(model) as leaves, mode, OpRecorder(stack) as ops:
+        calling.call(model, inputs)
+    parameters = {name: Kept(p.numel(), p.numel() * p.element_size()) for name, p in model.named_parameters()}
+    kept = _training_memory(model, inputs, mode) if convention == "true" else {}
+    kinds = {name: type(module).__name__ for name, module in model.named_modules()}
+    return _assemble(convention, leaves.kinds, leaves.calls, ops.ops, kept, parameters, kinds)
+
+
+def _training_memory(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any]) -> dict[str, Kept]:
+    """What a training step keeps for its backward pass, by innermost module."""
+    try:
+        return _kept(model, inputs, mode, training=True)
+    except Exception as error:  # The network's own code may raise anything; in eval mode it is known to run.
+        refusal = error
+    doubled = calling.at_least_two(inputs)
+    try:
+        kept = _kept(model, doubled, mode, training=True)
+    except Exception:
+        logger.warning(
+            "%s does not run in train mode on this example (%s); memory is that of eval mode with gradients",
+            type(model).__name__,
+            _brief(refusal),
+        )
+        return _kept(model, inputs, mode, training=False)
+    logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", _brief(refusal))
+    return {name: Kept(item.elements // 2, item.bytes // 2) for name, item in kept.items()}
+
+
+def _kept(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], *, training: bool) -> dict[str, Kept]:
+    model.train(training)
+    known = [*model.parameters(), *model.buffers(), *calling.tensors_in(inputs)]
+    with torch.enable_grad(), ModuleStack(model) as stack, mode, SavedRecorder(stack, known) as saved:
+        output = calling.call(model, inputs)
+    kept = saved.kept()
+    del output  # Until here it held the graph, and with it everything that was counted.
+    return kept
+
+
+def _assemble(
+    convention: str,
+    leaves: Mapping[str, str],
+    calls: Sequence[LeafCall],
+    ops: Sequence[OpCall],
+    kept: Mapping[str, Kept],
+    parameters: Mapping[str, Kept],
+    kinds: Mapping[str, str] | None = None,
+) -> Profile:
+    """Sums what was seen into one row per module."""
+    rows: dict[str, Counter[str]] = {}
+
+    def add(name: str, **amounts: int) -> None:
+        rows.setdefault(name, Counter()).update(amounts)
+
+    for call in calls:
+        add(call.module)
+        if convention != "true":
+            elements = call_memory(call)
+            flops, macs = call_flops(call, convention), call_macs(call)
+            add(call.module, flops=flops, macs=macs, memory=elements, memory_bytes=elements * _FLOAT32)
+    if convention == "true":
+        for op in ops:
+            add(_row_of(op.module, leaves), flops=op.flops, macs=op.flops // 2)
+        for name, item in kept.items():
+            add(_row_of(name, leaves), memory=item.elements, memory_bytes=item.bytes)
+    for name, item in parameters.items():
+        row = _row_of(_owner(name), leaves)
+        if convention == "true":
+            add(row, params=item.elements, params_bytes=item.bytes)
+        elif row in leaves:
+            add(row, params=item.elements, params_bytes=item.elements * _FLOAT32)
+    names = {**(kinds or {}), **leaves}
+    figures = ("params", "macs", "flops", "memory", "params_bytes", "memory_bytes")
+    made = (ProfileRow(name, names.get(name, ""), *(row[figure] for figure in figures)) for name, row in rows.items())
+    return Profile(tuple(made), convention)
+
+
+def _owner(parameter: str) -> str:
+    return parameter.rpartition(".")[0]
+
+
+def _ancestors(module: str) -> Iterator[str]:
+    """The names of the modules around a module, from the inside out."""
+    while module:
+        module = _owner(module)
+        yield module
+
+
+def _row_of(module: str, leaves: Mapping[str, str]) -> str:
+    """The leaf that a module is part of (what computes a parametrised weight is part of its layer), or itself."""
+    return next((name for name in (module, *_ancestors(module)) if name in leaves), module)
+
+
+def _leaves_of(trace: Trace) -> dict[str, str]:
+    """Kind by name of the leaf modules a trace tells of: those called, uncalled layers, other owners of parameters."""
+    leaves = {call.module: call.kind for call in trace.calls}
+    for layer in trace.layers:
+        if layer.kind != "parameter" and layer.name not in leaves:
+            dims = len(trace.parameters.get(layer.weight, ())) - 2
+            kinds = {"conv": f"Conv{dims}d", "transposed": f"ConvTranspose{dims}d", "linear": "Linear"}
+            leaves[layer.name] = kinds.get(layer.kind, "")
+    owners = {_owner(name) for name in trace.parameters}
+    containers = {outer for name in (*leaves, *owners) for outer in _ancestors(name)}
+    for owner in sorted(owners - containers):
+        if _row_of(owner, leaves) not in leaves:
+            leaves[owner] = ""
+    return leaves

@@ -1,0 +1,149 @@
+"""What a rehearsal writes down: the operators of one training step and every storage that lives during it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from ranp import arguments
+
+OPTIMISERS = ("sgd", "momentum", "adam", "adamw", "rmsprop", "none")
+"""``momentum`` is SGD with momentum; ``none`` stops after the backward pass."""
+
+WHOLE = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+"""Precisions of a whole network."""
+
+AUTOCAST = {"amp-bfloat16": torch.bfloat16, "amp-float16": torch.float16}
+"""Precisions of ``torch.autocast``: parameters stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """What one training step is, beside the network and its inputs.
+
+    >>> TrainingStep(batch=4, optimiser="momentum", precision="amp-bfloat16").batch
+    4
+
+    Attributes:
+        batch: Inputs are repeated or cut to this many; None leaves them as they are.
+        optimiser: ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"rmsprop"`` or ``"none"``.
+        precision: ``"float32"``, ``"float64"``, ``"bfloat16"``, ``"float16"``: that of the whole network, or
+            ``"amp-bfloat16"``, ``"amp-float16"``: forward pass and loss inside ``torch.autocast``.
+        checkpointing: Blocks keep their inputs only and are computed again in the backward pass.
+
+    Raises:
+        UnsupportedError: Unknown optimiser or precision, or a batch below one.
+    """
+
+    batch: int | None = None
+    optimiser: str = "adam"
+    precision: str = "float32"
+    checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch is not None:
+            allowed = "a whole number from 1 on, or None for that of the inputs"
+            object.__setattr__(self, "batch", arguments.whole("batch", self.batch, allowed=allowed))
+        arguments.flag("checkpointing", self.checkpointing)
+        arguments.choice("optimiser", self.optimiser, OPTIMISERS)
+        arguments.choice("precision", self.precision, (*WHOLE, *AUTOCAST))
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A tensor as an operator saw it.
+
+    Attributes:
+        shape: Its extents.
+        dtype: Its type.
+        channels_last: It lies in memory with its channels last.
+        storage: Number of its storage in ``Rehearsal.storages``.
+        scattered: It is neither contiguous nor channels last (a slice, a transposed or repeated view), so that kernels
+            may copy it first.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    channels_last: bool = False
+    storage: int = -1
+    scattered: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """What a dense tensor of this shape takes."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator of ATen, as it was dispatched.
+
+    Attributes:
+        op: Its name, such as ``"aten.convolution.default"``.
+        inputs: Its tensor arguments in order, lists flattened.
+        outputs: Its tensor results in order.
+        settings: Text of all other arguments, see ``ranp.costs.step.settings``; sizes that repeat the shape of an input
+            or output are written as such, so that they do not depend on widths.
+        phase: ``"forward"``, ``"loss"``, ``"backward"`` or ``"optimiser"``.
+        module: Name of the innermost module that ran it, in the backward pass of the one that ran it forward.
+    """
+
+    op: str
+    inputs: tuple[Sized, ...]
+    outputs: tuple[Sized, ...]
+    settings: str
+    phase: str
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """One piece of memory, from the call that made it to the last call during which it lives.
+
+    Attributes:
+        shape: Of the tensor that made it.
+        dtype: Of the tensor that made it.
+        kind: ``"parameter"``, ``"gradient"``, ``"buffer"``, ``"input"`` (with the target), ``"state"`` (of the
+            optimiser), ``"activation"`` (made in forward pass or loss) or ``"temporary"`` (made later).
+        born: Index of the call that made it; -1 if it was there before the step.
+        dies: Index of the last call during which it lives; the number of calls if it outlives the step.
+        module: The module in which it was made; the owner of a parameter, gradient, buffer or state.
+        extra: Bytes beyond those of the shape.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: str
+    born: int
+    dies: int
+    module: str
+    extra: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What it takes, before an allocator rounds it."""
+        return prod(self.shape) * self.dtype.itemsize + self.extra
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsal:
+    """One training step, or one inference, operator by operator.
+
+    Attributes:
+        calls: The operators in the order in which eager execution runs them.
+        storages: What lives during them, in the order of birth.
+        step: What was rehearsed; None for an inference.
+        device: Type of the device that the tensors stand for, such as ``"cpu"``.
+    """
+
+    calls: tuple[Call, ...]
+    storages: tuple[Storage, ...]
+    step: TrainingStep | None
+    device: str = "cpu"

@@ -1,8 +1,0 @@
-"""The numeric check: the slim network against the full one with its removed channels silenced, number by number.
-
-It knows nothing of the rules, so it catches what they get wrong.
-"""
-
-from ranp.numeric.comparing import Numbers, compare_numbers
-
-__all__ = ["Numbers", "compare_numbers"]

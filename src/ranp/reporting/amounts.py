@@ -1,0 +1,163 @@
+"""Figures before and after pruning, layer by layer, and how they are written in a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ranp.choosing.plan import Plan
+from ranp.costs.profiles import Profile
+from ranp.tracing.trace import Trace
+
+OTHERS = "(other modules)"
+"""Name of the row that holds what is no layer: norms, activations, pooling."""
+MB = 4 / 1024**2
+UNITS = {"GFLOPs": 1e-9, "MFLOPs": 1e-6, "kFLOPs": 1e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A figure before and after pruning.
+
+    >>> Amount(200, 50).removed
+    0.75
+    """
+
+    before: int
+    after: int
+
+    @property
+    def ratio(self) -> float:
+        """After over before; 1 where there was nothing."""
+        return self.after / self.before if self.before else 1.0
+
+    @property
+    def removed(self) -> float:
+        """The fraction that is gone."""
+        return 1.0 - self.ratio
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReport:
+    """One layer before and after, in the paper's convention.
+
+    Attributes:
+        name: The ``named_modules`` name, or ``OTHERS``.
+        kind: ``"conv"``, ``"transposed"``, ``"linear"`` or ``"parameter"``; empty for ``OTHERS``.
+        channels: Output channels.
+        params: Parameters of the layer itself.
+        flops: FLOPs of the layer itself.
+        memory: Elements of its output.
+        note: Why it was kept whole or in part; empty if it was free.
+    """
+
+    name: str
+    kind: str
+    channels: Amount
+    params: Amount
+    flops: Amount
+    memory: Amount
+    note: str = ""
+
+
+def compared(
+    trace: Trace,
+    plan: Plan,
+    before: Profile,
+    after: Profile,
+    shapes: Mapping[str, tuple[int, ...]],
+    notes: Mapping[str, str],
+) -> tuple[LayerReport, ...]:
+    """One row per layer, and one for the rest.
+
+    Args:
+        trace: Of the full network.
+        plan: What was removed.
+        before: Costs of the full network.
+        after: Costs of the slim one.
+        shapes: Of the slim network's parameters.
+        notes: Layer name to why channels of it were kept.
+    """
+    old, new = ({row.name: row for row in found.rows} for found in (before, after))
+    rows = []
+    for layer in trace.layers:
+        pairs = {name: Amount(0, 0) for name in ("params", "flops", "memory")}
+        if layer.kind != "parameter":  # A weight used by function call is part of its module, whose row is no layer.
+            for name in pairs:
+                pairs[name] = Amount(getattr(old.get(layer.name), name, 0), getattr(new.get(layer.name), name, 0))
+        elif layer.weight in shapes and layer.weight.rpartition(".")[0] in old:  # else it is in no total either
+            pairs["params"] = Amount(math.prod(trace.parameters[layer.weight]), math.prod(shapes[layer.weight]))
+        channels = Amount(layer.channels, len(plan.kept[layer.name]))
+        note = notes.get(layer.name, "")
+        rows.append(
+            LayerReport(layer.name, layer.kind, channels, pairs["params"], pairs["flops"], pairs["memory"], note)
+        )
+    rest = {
+        name: Amount(
+            getattr(before, name) - sum(getattr(row, name).before for row in rows),
+            getattr(after, name) - sum(getattr(row, name).after for row in rows),
+        )
+        for name in ("params", "flops", "memory")
+    }
+    return (*rows, LayerReport(OTHERS, "", Amount(0, 0), rest["params"], rest["flops"], rest["memory"]))
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """Their sum."""
+    pairs = [(amount.before, amount.after) for amount in amounts]
+    return Amount(sum(before for before, _ in pairs), sum(after for _, after in pairs))
+
+
+def both(amount: Amount) -> dict[str, Any]:
+    """An amount as plain values."""
+    return {**asdict(amount), "removed": amount.removed}
+
+
+def amount_from(value: Mapping[str, Any]) -> Amount:
+    """The amount that ``both`` described."""
+    before, after = value["before"], value["after"]
+    if any(type(figure) is not int or abs(figure) >= 2**63 for figure in (before, after)):
+        raise ValueError(f"{before!r} and {after!r} are not both whole numbers of 64 bits")
+    return Amount(before, after)
+
+
+def row_from(entry: Mapping[str, Any]) -> LayerReport:
+    """The row that ``asdict`` described."""
+    channels, params, flops, memory = (amount_from(entry[name]) for name in ("channels", "params", "flops", "memory"))
+    return LayerReport(str(entry["name"]), str(entry["kind"]), channels, params, flops, memory, str(entry["note"]))
+
+
+def unit(flops: int) -> str:
+    """The unit in which a network of that many FLOPs is best read."""
+    return next((unit for unit, scale in UNITS.items() if flops * scale >= 1), "kFLOPs")
+
+
+def change(amount: Amount, scale: float) -> str:
+    """Before and after in one cell."""
+    if not amount.before and not amount.after:
+        return ""
+    return f"{scaled(amount.before, scale)} -> {scaled(amount.after, scale)}"
+
+
+def scaled(value: int, scale: float) -> str:
+    """A whole number, or a figure in another unit with two decimals, as the paper prints it."""
+    if not scale:
+        return f"{value:,}"
+    return "<0.01" if 0 < value * scale < 0.005 else f"{value * scale:,.2f}"
+
+
+def table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:
+    """Cells in columns, the first ``left`` of them flush left; None draws a rule."""
+    rows = [line for line in lines if line is not None]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    rule = "  ".join("-" * width for width in widths)
+    drawn = []
+    for line in lines:
+        if line is None:
+            drawn.append(rule)
+            continue
+        cells = enumerate(zip(line, widths, strict=True))
+        drawn.append("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in cells).rstrip())
+    return "\n".join(drawn)

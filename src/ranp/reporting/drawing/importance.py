@@ -1,0 +1,224 @@
+"""Importance layer by layer: every channel a point, every layer's mean a line; raw, balanced and reweighted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ranp.errors import DataError
+from ranp.reporting.drawing.layers import name_layers, room_for, thinned
+from ranp.reporting.drawing.retained import draw_ratios
+from ranp.reporting.drawing.style import (
+    BLUE,
+    TWO_COLUMNS,
+    VERMILLION,
+    add_legend,
+    blank,
+    finished,
+    looks,
+    plain,
+    styled,
+)
+from ranp.reporting.drawing.ticks import powers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ranp.reporting.study import LayerStudy, Study
+
+__all__ = ["importance", "initialisation"]
+
+_TITLES = {
+    "raw": "Raw importance (vanilla NP)",
+    "balanced": "Balanced over layers (weighted NP)",
+    "reweighted": "Reweighted by what the layers cost",
+}
+_REWEIGHTED = {
+    "ranp-f": "Reweighted by FLOPs (RANP-f)",
+    "ranp-m": "Reweighted by memory (RANP-m)",
+}
+_VECTORS = 300
+"""Points of a panel that are drawn as vectors; more of them become an image inside the file."""
+
+_MARKED = 40
+"""Layers whose means have markers; more of them would hide the line."""
+
+
+def importance(study: Study, *, width: float = TWO_COLUMNS) -> Figure:
+    """Importance of all channels by layer, a panel for each stage of the method, on logarithmic axes.
+
+    A layer of more than ``drawing.layers.MOST`` channels shows that many of them, evenly spaced in rank from the
+    lowest to the highest; its mean is that of all. Channels of importance 0 cannot stand on such an axis: the panel
+    says how many there are.
+
+    Args:
+        study: Of ``ranp.reporting.study``.
+        width: Inches.
+
+    Raises:
+        DataError: There is no layer, or no importance above 0.
+        UnsupportedError: Matplotlib is not installed.
+    """
+    layers = _of(study)
+    stages = _stages(layers)
+    names = [layer.name for layer in layers]
+    with styled():
+        from matplotlib.lines import Line2D
+
+        figure = blank(width, 0.35 + 1.1 * len(stages) + room_for(names, width))
+        panels = figure.subplots(len(stages), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, stage in zip(panels, stages, strict=True):
+            _draw(axes, layers, stage, BLUE, VERMILLION)
+            _settle(axes, _title(stage, {study.method}))
+            _tell_zeros(axes, layers, stage)
+        name_layers(panels[-1], names, width)
+        dot = Line2D([], [], linestyle="none", marker="o", markersize=2.5, markeredgewidth=0, color=BLUE, alpha=0.7)
+        add_legend(figure, [dot, panels[0].lines[-1]], ["a channel", "mean of the layer"])
+        return finished(figure)
+
+
+def initialisation(
+    studies: Mapping[str, Study],
+    retained: Mapping[str, Sequence[float]] | None = None,
+    *,
+    width: float = TWO_COLUMNS,
+) -> Figure:
+    """Importance under several ways to draw the first weights, before and after reweighting, and what is retained.
+
+    Args:
+        studies: By the name of the initialisation; all of one network.
+        retained: Share of channels that each layer keeps, by any name; what the studies' plans keep by default. There
+            is no such panel where no study has a plan.
+        width: Inches.
+
+    Raises:
+        DataError: There is no study, or they are of different layers.
+        UnsupportedError: Matplotlib is not installed.
+    """
+    if not studies:
+        raise DataError("there is no study to compare. Pass at least one, by the name of its initialisation.")
+    of = {name: _of(study) for name, study in studies.items()}
+    names = [layer.name for layer in next(iter(of.values()))]
+    for title, layers in of.items():
+        if [layer.name for layer in layers] != names:
+            raise DataError(f"{title!r} is a study of other layers than {next(iter(of))!r}. Compare one network.")
+    stages = [stage for stage in ("raw", "reweighted") if all(stage in _stages(layers) for layers in of.values())]
+    if retained is None:
+        retained = {
+            title: [len(layer.kept) / layer.channels if layer.kept is not None else 1.0 for layer in layers]
+            for title, layers in of.items()
+            if any(layer.kept is not None for layer in layers)
+        }
+    with styled():
+        look = looks(list(dict.fromkeys([*of, *retained])))
+        rows = len(stages) + bool(retained)
+        figure = blank(width, 0.35 + 1.1 * rows + room_for(names, width))
+        panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+        for axes, stage in zip(panels, stages, strict=False):
+            for place, (title, layers) in enumerate(of.items()):
+                one, shift = look[title], (place - (len(of) - 1) / 2) * 0.7 / len(of)
+                _draw(axes, layers, stage, one.colour, one.colour, plain(title), one.marker, shift, 0.3 / len(of))
+            _settle(axes, _title(stage, {study.method for study in studies.values()}))
+        shown = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+        if retained:
+            draw_ratios(panels[-1], retained, names, look)
+            panels[-1].set_title("Retained channels", loc="left")
+            for handle, label in zip(*panels[-1].get_legend_handles_labels(), strict=True):
+                shown.setdefault(label, handle)
+        panels[-1].tick_params(axis="x", bottom=True)
+        name_layers(panels[-1], names, width)
+        figure.align_ylabels(list(panels))
+        add_legend(figure, list(shown.values()), list(shown))
+        return finished(figure)
+
+
+def _of(study: Study) -> tuple[LayerStudy, ...]:
+    if not study.layers:
+        raise DataError("the study has no layer, so there is nothing to draw. Pass a network with convolutions.")
+    return study.layers
+
+
+def _stages(layers: Sequence[LayerStudy]) -> list[str]:
+    stages = [stage for stage in _TITLES if any(any(v > 0 for v in layer.scores.get(stage, ())) for layer in layers)]
+    if not stages:
+        raise DataError("no channel has an importance above 0, so there is nothing to draw. Score with other batches.")
+    return stages
+
+
+def _title(stage: str, methods: set[str]) -> str:
+    method = methods.pop() if stage == "reweighted" and len(methods) == 1 else ""
+    return _REWEIGHTED.get(method, _TITLES[stage])
+
+
+def _draw(
+    axes: Axes,
+    layers: Sequence[LayerStudy],
+    stage: str,
+    points: str,
+    line: str,
+    title: str = "",
+    marker: str = "o",
+    shift: float = 0.0,
+    spread: float = 0.3,
+) -> None:
+    """Points of the channels and the line of the layers' means, of one stage."""
+    at = np.arange(1, len(layers) + 1) + shift
+    places: list[float] = []
+    values: list[float] = []
+    means = np.full(len(layers), np.nan)
+    for number, (place, layer) in enumerate(zip(at, layers, strict=True)):
+        scores = np.asarray(layer.scores.get(stage, ()), dtype=np.float64)
+        shown = thinned(scores[scores > 0])
+        places.extend(place + spread * np.sin(2.4 * np.arange(len(shown))))  # beside each other, reproducibly
+        values.extend(shown)
+        if len(shown):
+            means[number] = scores.mean()
+    axes.set_yscale("log")
+    axes.plot(
+        places,
+        values,
+        linestyle="none",
+        marker="o",
+        markersize=1.5,
+        markeredgewidth=0,
+        color=points,
+        alpha=0.3,
+        zorder=2,
+        rasterized=len(values) > _VECTORS,
+    )
+    known = np.ma.masked_invalid(means)
+    axes.plot(at, known, color="white", linewidth=2.2, zorder=3)
+    axes.plot(
+        at,
+        known,
+        color=line,
+        marker=marker if len(layers) <= _MARKED else None,
+        markersize=2.6,
+        markeredgewidth=0,
+        linewidth=1.0,
+        zorder=4,
+        label=title,
+    )
+
+
+def _settle(axes: Axes, title: str) -> None:
+    """Limits around all that is drawn, labels and grid."""
+    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+    shown = drawn[np.isfinite(drawn)]
+    axes.set_ylim(shown.min() / 1.5, shown.max() * 1.5)
+    powers(axes.yaxis)
+    axes.grid(axis="y")
+    axes.set_ylabel("importance")
+    axes.set_title(title, loc="left")
+    axes.tick_params(axis="x", bottom=False)
+
+
+def _tell_zeros(axes: Axes, layers: Sequence[LayerStudy], stage: str) -> None:
+    scores = [score for layer in layers for score in layer.scores.get(stage, ())]
+    zeros = sum(score <= 0 for score in scores)
+    if zeros:
+        told = f"{zeros} of {len(scores)} channels are 0 and not shown"
+        axes.set_title(told, loc="right", fontsize=6, color="#555555")

@@ -1,0 +1,242 @@
+"""From one scoring and one trace to sweeps: every method at every sparsity, with the exact costs of the slim network.
+
+What a slim network costs is not estimated: it follows from the trace and from which channels stay (``costs.prices``).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ranp.choosing.methods import STRENGTH, Method, resolve
+from ranp.choosing.plan import Plan
+from ranp.choosing.selection import Selection
+from ranp.costs.measuring import measure
+from ranp.costs.prices import Prices
+from ranp.errors import DataError, InfeasibleError, PlanMismatchError, UnsupportedError
+from ranp.reporting.causes import what_stays
+from ranp.reporting.study.values import LayerStudy, Step, Study, Sweep
+from ranp.running.calling import unwrap
+from ranp.scoring.scores import Scores
+from ranp.tracing import PINNED, Trace
+from ranp.tracing import trace as trace_network
+from ranp.tracing.layout import flags_of
+from ranp.weighting import balance
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], object]
+
+CEILING = 0.99
+"""The highest sparsity that a sweep tries; the largest feasible one may lie above it."""
+BEYOND = 3
+"""Steps between the largest feasible sparsity and ``CEILING``."""
+
+
+def study(
+    model: nn.Module,
+    example: Any,
+    raw: Scores,
+    *,
+    plan: Plan | None = None,
+    method: str | Method = "ranp-f",
+    strength: float | None = None,
+    compare: Iterable[str | Method] = ("vanilla",),
+    points: int = 25,
+    trace: Trace | None = None,
+    progress: Progress | None = None,
+) -> Study:
+    """Sweeps methods over sparsities: widths and exact costs of the slim network at each.
+
+    The options of a plan (kept layers, tie rule, exact share, least width, rounding, seed, strength, resource) hold for
+    the sweeps too, and the sparsity it was made at, if it was made at one, is one of their steps.
+
+    Args:
+        model: The full network; may be on the meta device. It is not changed.
+        example: Inputs of one call, at the size that costs are taken at.
+        raw: Scores before weighting, as ``ranp.score`` returns them; every method is given these.
+        plan: Of the run that the study is of, if there is one.
+        method: The method whose scores are shown layer by layer.
+        strength: Lambda of the methods that reweight; default that of the plan, else 11.
+        compare: Methods to sweep besides.
+        points: Steps from 0 to the largest feasible sparsity, both included.
+        trace: Of the model on the example; made anew if None.
+        progress: Told ``(steps done, steps in all)``.
+
+    Raises:
+        DataError: The scores are not raw.
+        PlanMismatchError: Scores, plan, trace and model do not belong together.
+        UnsupportedError: A method is unknown, ``points`` is below 2, or the network cannot run on the example.
+    """
+    if not isinstance(points, int) or isinstance(points, bool) or points < 2:
+        raise UnsupportedError(f"points={points!r} is not allowed. Pass a whole number from 2 on: 0 and the largest.")
+    if raw.stage != "raw":
+        raise DataError(f"the scores are {raw.stage} already; a study weighs them itself. Pass raw scores.")
+    network = unwrap(model)
+    found = trace_network(network, example) if trace is None else trace
+    _check_plan(plan, found)
+    options = _Options.of(plan, strength)
+    several = (compare,) if isinstance(compare, str | Method) else tuple(compare)
+    methods = {how.name: how for how in map(resolve, (method, *several))}
+    main, *_ = methods.values()
+    stages = {how.name: _stages(how, raw, found, options) for how in methods.values()}
+    lots = {how.name: _Lot.of(how, stages[how.name], found, options, points) for how in methods.values()}
+    prices = Prices(found)
+    total, done = sum(len(lot.sparsities) for lot in lots.values()), 0
+    sweeps = []
+    for name, lot in lots.items():
+        steps = []
+        for sparsity in lot.sparsities:
+            steps.append(_step(lot.selection, sparsity, options.exact, found, prices))
+            done += 1
+            if progress is not None:
+                progress(done, total)
+        sweeps.append(Sweep(name, lot.largest, tuple(steps)))
+    notes = plan.notes if plan is not None else lots[main.name].selection.plan(0.0).notes
+    return Study(
+        layers=_layers(found, stages[main.name], plan, notes),
+        groups=_groups(found),
+        sweeps=tuple(sweeps),
+        method=main.name,
+        strength=options.strength,
+        criterion=raw.criterion,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What a plan says about how it was made, or the defaults of ``ranp.select``."""
+
+    strength: float
+    exact: bool
+    sparsity: float | None
+    method: str | None
+    resource: str | None
+    select: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, plan: Plan | None, strength: float | None) -> _Options:
+        told: Mapping[str, Any] = {} if plan is None else plan.settings
+        lambda_ = told.get("strength", STRENGTH) if strength is None else strength
+        return cls(
+            strength=float(lambda_),
+            exact=bool(told.get("exact", False)),
+            sparsity=None if plan is None or "budget" in told else plan.sparsity.requested,
+            method=told.get("method"),
+            resource=told["resource"] if told.get("resource") in ("flops", "memory", "params") else None,
+            select={name: told[name] for name in ("keep", "tie", "min_channels", "round_to", "seed") if name in told},
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lot:
+    """A method ready to be swept."""
+
+    selection: Selection
+    largest: float
+    sparsities: tuple[float, ...]
+
+    @classmethod
+    def of(cls, how: Method, stages: Mapping[str, Scores], trace: Trace, options: _Options, points: int) -> _Lot:
+        selection = Selection.of(list(stages.values())[-1], trace, scope=how.scope, **options.select)
+        largest = _largest_share(selection) if options.exact else selection.max_sparsity()
+        wanted = {largest * index / (points - 1) for index in range(points - 1)} | {0.0, largest}
+        if largest < CEILING:
+            wanted |= {CEILING - (CEILING - largest) * left / BEYOND for left in range(BEYOND)}
+        if options.sparsity is not None:
+            wanted.add(options.sparsity)
+        return cls(selection, largest, tuple(sorted(wanted)))
+
+
+def _step(selection: Selection, sparsity: float, exact: bool, trace: Trace, prices: Prices) -> Step:
+    try:
+        plan = selection.plan(sparsity, exact=exact)
+    except InfeasibleError:
+        return Step(sparsity, feasible=False)
+    widths = tuple(len(plan.kept[layer.name]) for layer in trace.layers)
+    bill = prices.at(flags_of(trace, plan.kept))
+    return Step(sparsity, True, widths, plan.sparsity.of_channels, bill.module_params, bill.flops, bill.memory)
+
+
+def _largest_share(selection: Selection) -> float:
+    """The largest share of the prunable channels that can go: what is feasible is found by bisection."""
+    movable = selection.plan(0.0, exact=True).sparsity.prunable
+
+    def infeasible(count: int) -> bool:
+        try:
+            selection.plan(count / movable, exact=True)
+        except InfeasibleError:
+            return True
+        return False
+
+    return max(bisect_left(range(movable), True, key=infeasible) - 1, 0) / max(movable, 1)
+
+
+def _stages(how: Method, raw: Scores, trace: Trace, options: _Options) -> dict[str, Scores]:
+    """The scores as the method makes them, stage by stage; the last ones decide."""
+    costs = how.costs(trace, options.resource if how.name == options.method else None)
+    stages = {"raw": raw}
+    if how.balance:
+        stages["balanced"] = balance(raw)
+    final = how.weigh(raw, costs, options.strength)
+    return {**stages, final.stage: final}
+
+
+def _check_plan(plan: Plan | None, trace: Trace) -> None:
+    channels = {layer.name: layer.channels for layer in trace.layers}
+    if plan is None or dict(plan.channels) == channels:
+        return
+    wrong = next(name for name in (*plan.channels, *channels) if plan.channels.get(name) != channels.get(name))
+    raise PlanMismatchError(
+        f"layer {wrong!r} has {channels.get(wrong, 'no')} channels in the network and {plan.channels.get(wrong, 'no')} "
+        "in the plan. Pass the plan that was made for this network."
+    )
+
+
+def _layers(
+    trace: Trace, stages: Mapping[str, Scores], plan: Plan | None, notes: Sequence[str]
+) -> tuple[LayerStudy, ...]:
+    flops, memory = measure(trace, "flops"), measure(trace, "memory")
+    why: dict[str, str] = {}
+    for obstacle in what_stays(trace, notes):
+        for name in obstacle.layers:
+            why.setdefault(name, str(obstacle))
+    return tuple(
+        LayerStudy(
+            name=layer.name,
+            kind=layer.kind,
+            channels=layer.channels,
+            flops=int(flops[layer.name]),
+            memory=int(memory[layer.name]),
+            scores={stage: tuple(scores[layer.name].tolist()) for stage, scores in stages.items()},
+            kept=None if plan is None else plan.kept[layer.name],
+            note=why.get(layer.name, ""),
+        )
+        for layer in trace.layers
+    )
+
+
+def _groups(trace: Trace) -> tuple[tuple[str, ...], ...]:
+    """Layers that share a class of channels, directly or through others."""
+    home = list(range(len(trace.layers)))
+
+    def root(index: int) -> int:
+        while home[index] != index:
+            index = home[index]
+        return index
+
+    first: dict[int, int] = {}
+    for index, layer in enumerate(trace.layers):
+        for number in np.unique(layer.classes[layer.classes != PINNED]).tolist():
+            one, other = sorted((root(first.setdefault(number, index)), root(index)))
+            home[other] = one
+    members: dict[int, list[str]] = {}
+    for index, layer in enumerate(trace.layers):
+        members.setdefault(root(index), []).append(layer.name)
+    return tuple(tuple(names) for names in members.values() if len(names) > 1)

@@ -1,0 +1,1 @@
+"""How a network is copied, called, watched and left untouched: below all steps."""

@@ -1,0 +1,142 @@
+"""How a network is called: the batch convention, and the tensors of any inputs or outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from ranp.arguments import network
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers.
+
+    Raises:
+        UnsupportedError: It is no network, or one that cannot be followed or cut.
+    """
+    network(model)
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def _plain(leaf: torch.Tensor) -> torch.Tensor:
+    """A tensor without the subclass that would wrap every result anew, and so lose what tensors carry (MetaTensor)."""
+    if type(leaf) is torch.Tensor:
+        return leaf
+    if type(leaf).__torch_function__ is torch._C._disabled_torch_function_impl:  # such as parameters: leave no trace
+        return leaf
+    return leaf.as_subclass(torch.Tensor)
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """Calls the model by the batch convention: a tuple is splatted, a dict passed as keywords, else one argument."""
+    inputs = map_tensors(_plain, inputs)
+    if isinstance(inputs, tuple):
+        return model(*inputs)
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    return model(inputs)
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """All tensors of a pytree, looking into dataclasses and plain objects that hold tensors as attributes too."""
+    found: list[torch.Tensor] = []
+    seen: set[int] = set()
+    todo = [tree]
+    while todo:
+        for leaf in tree_flatten(todo.pop())[0]:
+            if isinstance(leaf, torch.Tensor):
+                found.append(leaf)
+            elif hasattr(leaf, "__dict__") and not isinstance(leaf, type | nn.Module) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                todo.append(list(vars(leaf).values()))
+            elif isinstance(leaf, set | frozenset):
+                todo.append(list(leaf))
+            elif hasattr(type(leaf), "__slots__") and not isinstance(leaf, str | bytes | int | float | complex):
+                names = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
+                if id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    todo.append([getattr(leaf, name) for name in names if hasattr(leaf, name)])
+    return found
+
+
+def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """The same pytree with every tensor replaced, in dataclasses and plain objects too, of which copies are made."""
+    made: dict[int, Any] = {}
+
+    def replaced(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return function(leaf)
+        if not tensors_in(leaf) or isinstance(leaf, set | frozenset):
+            return leaf
+        if id(leaf) not in made:
+            made[id(leaf)] = twin = copy.copy(leaf)
+            for name in _attributes(leaf):
+                object.__setattr__(twin, name, map_tensors(function, getattr(leaf, name)))
+        return made[id(leaf)]
+
+    return tree_map(replaced, tree)
+
+
+def _attributes(leaf: Any) -> list[str]:
+    """Names of what an object that is no pytree holds, in its dictionary or in slots."""
+    slots = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
+    return [*getattr(leaf, "__dict__", ()), *(name for name in slots if hasattr(leaf, name))]
+
+
+def is_floating(tensor: torch.Tensor) -> bool:
+    """True for tensors that carry activations or weights; indices and counters are not."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter and buffer once, under its first name, floating point or not."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def at_least_two(inputs: Any, count: int = 2) -> Any:
+    """The same pytree with a batch of one repeated, since train-mode norms refuse a single value."""
+
+    def repeat(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(count, *[1] * (x.dim() - 1)) if x.dim() > 1 and x.shape[0] == 1 else x
+
+    return map_tensors(repeat, inputs)
+
+
+def redrawn(inputs: Any, seed: int) -> Any:
+    """The same pytree with other numbers of the same spread in its floating-point tensors."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_floating_point() or x.numel() < 2:
+            return x
+        noise = torch.randn(x.shape, generator=generator).to(x)
+        return x.mean() + noise * x.std().clamp(min=1e-3)
+
+    return map_tensors(draw, inputs)
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """Lets torch's transformer layers run their ordinary operators, not the one fused operator of evaluation.
+
+    Whether they take it depends on hooks, so the same network would run in two ways.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)

@@ -1,0 +1,362 @@
+"""What a run of a network costs, written down while it runs: leaf calls, counted operators, tensors kept for backward.
+
+Each recorder is a context manager over a copy of the network (its hooks never reach the user's model) and works
+without data, on the meta device. Recorders only write down; ``ranp.costs.measuring`` turns what they saw into figures.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.hooks import RemovableHandle
+
+LAYER_KIND = re.compile(r"Conv(Transpose)?[123]d|Linear")
+"""Kinds that the paper counts as layers of neurons."""
+
+NORM_KIND = re.compile(r"(Sync)?BatchNorm([123]d)?|InstanceNorm[123]d|GroupNorm|LayerNorm|RMSNorm")
+
+POOL_KIND = re.compile(r"(Adaptive)?(Avg|Max)Pool[123]d|LPPool[123]d|FractionalMaxPool[23]d")
+
+
+def kind_of(module: nn.Module) -> str:
+    """Names the nearest public ``torch.nn`` class a module descends from, else its own class.
+
+    A subclass counts as what it specialises: ``class StdConv(nn.Conv3d)`` is a ``"Conv3d"``.
+    """
+    for base in type(module).__mro__:
+        if base is nn.Module:
+            break
+        if getattr(nn, base.__name__, None) is base:
+            return str(base.__name__)
+    return type(module).__name__
+
+
+def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that the paper's convention sees, by their first ``named_modules`` name.
+
+    These are the modules without children, and every convolution, linear layer and norm: a parametrised or specialised
+    one has children and still is one layer. What computes a parametrised weight is part of its layer, not a leaf.
+    """
+    leaves: dict[str, nn.Module] = {}
+    inside: tuple[str, ...] = ()
+    for name, module in model.named_modules():
+        if isinstance(module, ParametrizationList):
+            inside += (f"{name}.",)
+        if name.startswith(inside) or isinstance(module, ParametrizationList):
+            continue
+        kind = kind_of(module)
+        has_children = any(child != "parametrizations" for child, _ in module.named_children())
+        is_list = isinstance(module, nn.ModuleList | nn.ModuleDict)  # Never called, whatever it holds.
+        if LAYER_KIND.fullmatch(kind) or NORM_KIND.fullmatch(kind) or not (has_children or is_list):
+            leaves[name] = module
+    return leaves
+
+
+@dataclass(frozen=True, slots=True)
+class LeafCall:
+    """One call of a module without children, in eval mode: what the paper's convention counts."""
+
+    module: str
+    kind: str
+    """Name of the nearest torch class, e.g. ``"Conv3d"`` for a subclass of ``nn.Conv3d``; else the class's own name."""
+    weight: tuple[int, ...]
+    """Shape of its ``weight``, empty without one."""
+    bias: bool
+    window: tuple[int, ...]
+    """Pooling window, empty for anything but pooling."""
+    input: tuple[int, ...]
+    """Shape of the first tensor that went in."""
+    output: tuple[int, ...]
+    """Shape of the first tensor that came out."""
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """One operator that ``torch.utils.flop_counter`` counts, in eval mode, with its count."""
+
+    module: str
+    """Innermost module that was running."""
+    op: str
+    flops: int
+    output: int = 0
+    """Elements of the result."""
+    weight: str = ""
+    """The parameter it multiplied with, where code used one by function call."""
+
+
+class _Hooks(ABC):
+    """A context manager that registers module hooks on entry and removes them on exit."""
+
+    def __init__(self) -> None:
+        self._handles: list[RemovableHandle] = []
+
+    @abstractmethod
+    def _register(self) -> None:
+        """Registers the hooks, on entry."""
+
+    def __enter__(self) -> Any:
+        self._register()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+class ModuleStack(_Hooks):
+    """Knows, while the network runs, the innermost module that is running.
+
+    Attributes:
+        current: Its ``named_modules`` name; empty for the network itself and outside of a run.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._model = model
+        self._names: list[str] = [""]
+
+    @property
+    def current(self) -> str:
+        """Name of the innermost running module."""
+        return self._names[-1]
+
+    def _register(self) -> None:
+        for name, module in self._model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                continue
+            self._handles.append(module.register_forward_pre_hook(self._enter(name)))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+
+    def _enter(self, name: str) -> Any:
+        def enter(module: nn.Module, args: Any) -> None:
+            self._names.append(name)
+
+        return enter
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        # always_call also fires when the forward pass dies, even before the matching entry.
+        if len(self._names) > 1:
+            self._names.pop()
+
+
+class LeafRecorder(_Hooks):
+    """Writes down every call of a leaf module, in order, as a ``LeafCall``.
+
+    The figures come from tensors: a module whose attributes lie about its size is counted right.
+
+        >>> net = nn.Sequential(nn.Conv3d(2, 4, 3), nn.ReLU())
+        >>> with LeafRecorder(net) as recorder:
+        ...     _ = net(torch.zeros(1, 2, 5, 5, 5))
+        >>> [(call.kind, call.output) for call in recorder.calls]
+        [('Conv3d', (1, 4, 3, 3, 3)), ('ReLU', (1, 4, 3, 3, 3))]
+
+    Attributes:
+        calls: What has been seen so far.
+        kinds: Kind of every leaf, called or not.
+
+    Args:
+        model: The network, a copy.
+        after: Gets the first tensor that each call returns, or None.
+    """
+
+    def __init__(self, model: nn.Module, after: Callable[[Tensor | None], None] | None = None) -> None:
+        super().__init__()
+        self.calls: list[LeafCall] = []
+        self._after = after
+        self._leaves = leaf_modules(model)
+        self.kinds: dict[str, str] = {name: kind_of(module) for name, module in self._leaves.items()}
+
+    def _register(self) -> None:
+        for name, module in self._leaves.items():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                continue
+            # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
+            with torch.no_grad():
+                weight, bias = _weight(module), getattr(module, "bias", None)
+            shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
+            hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
+            self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+
+    def _hook(self, name: str, kind: str, weight: tuple[int, ...], bias: bool) -> Any:
+        def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            came, left = _first_shape((args, kwargs), ()), _first_shape(output, (0,))
+            window = _window(module, came, left) if POOL_KIND.fullmatch(kind) else ()
+            groups = _groups(kind, weight, came, left)
+            self.calls.append(LeafCall(name, kind, weight, bias, window, came, left, groups))
+            if self._after is not None:
+                self._after(next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None))
+
+        return record
+
+
+def _weight(module: nn.Module) -> Any:
+    """The weight of a module, or what a hook computes it from: until the hook runs, the attribute may be an old one."""
+    for name in ("weight_v", "weight_orig"):
+        if isinstance(module._parameters.get(name), Tensor):
+            return module._parameters[name]
+    return getattr(module, "weight", None)
+
+
+def _first_shape(tree: Any, default: tuple[int, ...]) -> tuple[int, ...]:
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor):
+            return tuple(leaf.shape)
+    return default
+
+
+def _groups(kind: str, weight: tuple[int, ...], came: tuple[int, ...], left: tuple[int, ...]) -> int:
+    if "Conv" not in kind or not LAYER_KIND.fullmatch(kind):
+        return 1
+    # Counted from the end, so that calls without a batch dimension are read right.
+    channels = (left if "Transpose" in kind else came)[1 - len(weight)]
+    return channels // weight[1]
+
+
+def _window(module: nn.Module, came: tuple[int, ...], left: tuple[int, ...]) -> tuple[int, ...]:
+    dims = int(kind_of(module)[-2])
+    size = getattr(module, "kernel_size", None)
+    if size is None:  # Adaptive pooling: as many inputs as each output averages over, at most.
+        return tuple(ceil(i / o) if o else 0 for i, o in zip(came[-dims:], left[-dims:], strict=True))
+    return (int(size),) * dims if isinstance(size, int) else tuple(int(k) for k in size)
+
+
+@cache
+def _formulas() -> Mapping[Any, Any]:
+    from torch.utils import flop_counter
+
+    return flop_counter.flop_registry
+
+
+def true_flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> int:
+    """FLOPs of one operator as ``torch.utils.flop_counter`` counts them, 0 for one it has no formula for.
+
+    To be called from inside a ``TorchDispatchMode`` for every operator it sees. A composite operator arrives whole only
+    in inference mode; its parts are counted by running it once more on meta tensors.
+    """
+    formula = _formulas().get(getattr(func, "_overloadpacket", func))
+    if formula is not None:
+        return int(formula(*args, **kwargs, out_val=out))
+    if not _is_composite(func):
+        return 0
+    args, kwargs = tree_map(
+        lambda x: torch.empty_like(x, device="meta") if isinstance(x, Tensor) else x, (args, kwargs)
+    )
+    with OpRecorder() as parts:
+        func.decompose(*args, **kwargs)
+    return sum(op.flops for op in parts.ops)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    if not isinstance(func, torch._ops.OpOverload):
+        return False
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    name: str = func.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+
+
+class OpRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down every operator that ``torch.utils.flop_counter`` counts, with its count and the module it ran in.
+
+    Attributes:
+        ops: What has been seen so far.
+    """
+
+    def __init__(self, stack: ModuleStack | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._stack = stack
+        self.ops: list[OpCall] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        flops = true_flops(func, args, kwargs, out)
+        if flops:
+            module = self._stack.current if self._stack is not None else ""
+            self.ops.append(OpCall(module, str(getattr(func, "_overloadpacket", func)), flops))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How much one module keeps for the backward pass."""
+
+    elements: int
+    bytes: int
+
+
+class _Saved:
+    """A tensor that the autograd graph keeps. Only the graph holds it, so it disappears with its part of the graph."""
+
+    __slots__ = ("__weakref__", "module", "tensor")
+
+    def __init__(self, tensor: Tensor, module: str) -> None:
+        self.tensor = tensor.detach()  # Shares the storage, but holds no graph in turn.
+        self.module = module
+
+
+class SavedRecorder:
+    """Writes down what autograd keeps for the backward pass: whole storages, each once.
+
+    Keep the output of the run alive until ``kept`` is called: with it goes the graph, and with the graph what it keeps.
+
+    Args:
+        stack: Tells which module is running.
+        known: Tensors that exist without any graph (parameters, buffers, inputs); their storages are not counted.
+    """
+
+    def __init__(self, stack: ModuleStack, known: Iterable[Tensor]) -> None:
+        self._stack = stack
+        self._known = [tensor.untyped_storage() for tensor in known if tensor.layout is torch.strided]
+        self._saved: list[weakref.ref[_Saved]] = []
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved.tensor)
+
+    def __enter__(self) -> SavedRecorder:
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+    def _pack(self, tensor: Tensor) -> _Saved:
+        saved = _Saved(tensor, self._stack.current)
+        self._saved.append(weakref.ref(saved))
+        return saved
+
+    def kept(self) -> dict[str, Kept]:
+        """What the living graph keeps, by the module that kept it first, in the order of the run."""
+        seen = {storage._cdata for storage in self._known}
+        kept: dict[str, Kept] = {}
+        for reference in self._saved:
+            saved = reference()
+            if saved is None:
+                continue
+            size = saved.tensor.element_size()
+            if saved.tensor.layout is torch.strided:
+                storage = saved.tensor.untyped_storage()
+                if storage._cdata in seen:
+                    continue
+                seen.add(storage._cdata)
+                elements = storage.nbytes() // size
+            else:
+                elements = saved.tensor.numel()
+            before = kept.get(saved.module, Kept(0, 0))
+            kept[saved.module] = Kept(before.elements + elements, before.bytes + elements * size)
+        return kept

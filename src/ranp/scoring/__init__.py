@@ -1,0 +1,1 @@
+"""Step 2 of 6: model + batches + loss -> Scores: how much each channel matters."""

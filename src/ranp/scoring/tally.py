@@ -1,0 +1,359 @@
+"""The bookkeeping of step 2: turns each gradient into channel values the moment it exists, and lets go of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from ranp import arguments
+from ranp.errors import DataError, PlanMismatchError, UnsupportedError
+from ranp.scoring.criteria import Criterion, by_channel
+from ranp.tracing.trace import Layer
+
+NO_GRADIENT = "no gradient reaches it"
+ALL_ZERO = "all its scores are zero"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The share of one parameter in the scores of one layer."""
+
+    layer: int
+    """Index of the layer."""
+    is_weight: bool
+    """True for the layer's weight; False for a bias, a norm's parameter or a mask, with channels in dimension 0."""
+
+
+Terms = dict[int, tuple[nn.Parameter, list[Term]]]
+"""By identity of a parameter: the parameter, and what it is a term of."""
+
+
+class Tally:
+    """Sums, over batches, the values of one criterion for every layer."""
+
+    def __init__(self, layers: tuple[Layer, ...], criterion: Criterion, terms: Terms, unscored: dict[str, str]) -> None:
+        self.layers = layers
+        self.criterion = criterion
+        self.terms = terms
+        self.unscored = unscored
+        self.totals = torch.zeros(sum(layer.channels for layer in layers), dtype=torch.float64, device="cpu")
+        self.reached = torch.zeros(len(layers), dtype=torch.float64, device="cpu")
+        self.batches = 0
+        self.sums: dict[int, torch.Tensor] = {}
+        self._batch: dict[int, torch.Tensor] = {}
+
+    def take_weights(self) -> None:
+        """Scores the weights as they are, for criteria that need no gradient."""
+        for parameter, _ in self.terms.values():
+            weight = parameter.detach()
+            self.add(parameter, self.criterion.values(weight, weight.new_zeros(()).expand_as(weight)))
+        self.end_batch(1)
+
+    def forget_batch(self) -> None:
+        """Drops what the running batch has gathered, to run it again."""
+        self._batch.clear()
+
+    def end_batch(self, number: int) -> None:
+        """Adds the running batch to the totals.
+
+        Raises:
+            DataError: A gradient was NaN or infinite; the message names layer and batch.
+        """
+        found = [
+            self._batch[index].detach() if index in self._batch else torch.zeros(layer.channels, device="cpu")
+            for index, layer in enumerate(self.layers)
+        ]
+        found = found if len({values.device for values in found}) == 1 else [values.cpu() for values in found]
+        flat = torch.cat(found).cpu().double()  # one transfer a batch, and float64 on the CPU: MPS has none
+        if not bool(flat.isfinite().all()):
+            for layer, values in zip(self.layers, self.split(flat), strict=True):
+                if not bool(values.isfinite().all()):
+                    raise DataError(
+                        f"the gradient of layer {layer.name!r} is NaN or infinite in batch {number} (counting from 1). "
+                        "Check that batch and the loss; in float16, scale the loss down or use bfloat16."
+                    )
+        self.totals += flat
+        for index in self._batch:
+            self.reached[index] = 1
+        self.batches += 1
+        self._batch.clear()
+
+    def split(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The part of each layer in a vector over all channels."""
+        return torch.split(flat, [layer.channels for layer in self.layers])
+
+    def weight_sums(self) -> Iterator[tuple[torch.Tensor, list[Layer]]]:
+        """Per-weight sums over batches and the layers they belong to, in an order that is the same on every rank."""
+        for key, (parameter, terms) in self.terms.items():
+            if key not in self.sums:  # no gradient reached it on this rank
+                dtype = torch.promote_types(parameter.dtype, torch.float32)
+                self.sums[key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+            yield self.sums[key], [self.layers[term.layer] for term in terms]
+
+    def add(self, parameter: nn.Parameter, values: torch.Tensor) -> None:
+        """Adds values of this batch; where sums per weight are kept this is only to see NaN and infinity."""
+        for term in self.terms[id(parameter)][1]:
+            layer = self.layers[term.layer]
+            if values.shape == parameter.shape and term.is_weight:
+                reduced = by_channel(values, layer, self.criterion.reduction if self.criterion.at_once else "sum")
+            elif values.shape == parameter.shape:
+                reduced = values.reshape(layer.channels, -1).sum(1)
+            elif values.shape == (layer.channels,) and self.criterion.at_once:
+                reduced = values.detach()
+            else:
+                allowed = f"{tuple(parameter.shape)}, the weight's" + (
+                    f", or {(layer.channels,)}, one value per channel" if self.criterion.at_once else ""
+                )
+                raise DataError(
+                    f"criterion {self.criterion.name!r} returned shape {tuple(values.shape)} for layer {layer.name!r}; "
+                    f"allowed is {allowed}. Change what it returns."
+                )
+            seen = self._batch.get(term.layer)
+            self._batch[term.layer] = reduced if seen is None else seen + reduced
+
+
+class Stream:
+    """The tallies of criteria that take the same values from a gradient: computed once, and summed once per weight.
+
+    Checkpointing with ``use_reentrant=True`` runs backward passes inside the backward pass, and a parameter used in
+    two of them gets its gradient in parts. What is linear in the gradient adds up by itself. Otherwise the parameter
+    is marked, ``partial`` tells that the batch must be run again, and from then on its gradient is read only when the
+    whole backward pass has ended. A sum per weight cannot take a batch back, so there all are read at the end.
+    """
+
+    def __init__(self, tallies: Sequence[Tally]) -> None:
+        self.tallies = tuple(tallies)
+        self.values = tallies[0].criterion.values
+        self.linear = tallies[0].criterion.linear
+        self.partial = False
+        self.parameters = {key: parameter for tally in tallies for key, (parameter, _) in tally.terms.items()}
+        at_once = all(tally.criterion.at_once for tally in tallies)
+        self._late: set[int] = set() if at_once or self.linear else set(self.parameters)
+        self._fired: set[int] = set()
+        self._waiting: dict[int, torch.Tensor] = {}
+        self._sums: dict[int, torch.Tensor] = {}
+        self._summed = {key for tally in tallies if not tally.criterion.at_once for key in tally.terms}
+        for tally in tallies:
+            tally.sums = self._sums
+
+    def gather(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        """Takes a gradient, or a part of one, and may overwrite it."""
+        key = id(parameter)
+        if key in self._late:
+            if key in self._waiting:
+                self._waiting[key].add_(gradient)
+            else:
+                self._waiting[key] = gradient
+        elif key in self._fired and not self.linear:
+            self._late.add(key)
+            self.partial = True
+        else:
+            self._fired.add(key)
+            self._take(parameter, gradient)
+
+    def forget_batch(self) -> None:
+        """Drops what the running batch has gathered, to run it again."""
+        self.partial = False
+        self._fired.clear()
+        self._waiting.clear()
+        for tally in self.tallies:
+            tally.forget_batch()
+
+    def end_batch(self, number: int) -> None:
+        """Takes the gradients that had to wait for their last part, and adds the batch to the totals."""
+        for key in tuple(self._waiting):
+            self._take(self.parameters[key], self._waiting.pop(key))
+        self._fired.clear()
+        for tally in self.tallies:
+            tally.end_batch(number)
+
+    def _take(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        key, weight = id(parameter), parameter.detach()
+        with arguments.blamed("the criterion"):
+            values = self.values(weight, gradient)
+        if not isinstance(values, torch.Tensor):
+            raise DataError(f"the criterion returned {arguments.shown(values)}; a tensor like the weight is needed.")
+        for tally in self.tallies:
+            if key in tally.terms:
+                tally.add(parameter, values)
+        if key not in self._summed:
+            return
+        if key in self._sums:
+            self._sums[key].add_(values)
+        else:
+            own = values.untyped_storage().data_ptr() != weight.untyped_storage().data_ptr()
+            full = torch.promote_types(values.dtype, torch.float32)
+            self._sums[key] = values.detach().to(full, copy=not own)
+
+
+class Tallies:
+    """The tallies of several criteria, all from the gradients of the same backward passes on one working copy.
+
+    A gradient is reduced to channels in a hook that runs as soon as it is complete, and freed there, so that the
+    gradients of two layers need not exist together. Only criteria that cannot be reduced at once keep a sum per weight.
+    """
+
+    def __init__(self, network: nn.Module, layers: Sequence[Layer], criteria: Sequence[Criterion]) -> None:
+        self.layers = tuple(layers)
+        terms: dict[str, tuple[Terms, dict[str, str]]] = {}
+        for criterion in criteria:
+            if criterion.on not in terms:
+                terms[criterion.on] = _find_terms(network, self.layers, criterion.on)
+        self.tallies = tuple(Tally(self.layers, criterion, *terms[criterion.on]) for criterion in criteria)
+        alike: dict[tuple[int, bool], list[Tally]] = {}  # by identity: a callable need not be hashable
+        for tally in self.tallies:
+            if tally.criterion.needs == "gradients":
+                alike.setdefault((id(tally.criterion.values), tally.criterion.linear), []).append(tally)
+        self.streams = tuple(Stream(tallies) for tallies in alike.values())
+        self.batches = 0
+        self._again = False
+
+    @contextmanager
+    def listening(self, network: nn.Module) -> Iterator[None]:
+        """Asks for the gradient of every parameter of the copy, frozen ones too, and hooks each."""
+        with ExitStack() as stack:
+            for parameter in network.parameters():
+                if parameter.is_floating_point() or parameter.is_complex():
+                    parameter.requires_grad_(True)
+                    hook = parameter.register_post_accumulate_grad_hook(self._gathered)  # type: ignore[no-untyped-call]
+                    stack.callback(hook.remove)
+            yield
+
+    @property
+    def layout(self) -> str:
+        """What is added up over ranks, in words; two ranks can join their tallies only if it is the same."""
+        names = ", ".join(repr(tally.criterion.name) for tally in self.tallies)
+        return f"{len(self.layers)} layers with {len(self.tallies[0].totals)} channels by {names}"
+
+    @property
+    def partial(self) -> bool:
+        """True if the running batch must be run again, see ``Stream``."""
+        return any(stream.partial for stream in self.streams)
+
+    def take_weights(self) -> None:
+        """Scores the weights as they are, for the criteria that need no gradient."""
+        for tally in self.tallies:
+            if tally.criterion.needs == "weights":
+                tally.take_weights()
+
+    def forget_batch(self) -> None:
+        """Prepares to run the running batch again; what is linear in the gradient has it whole and keeps it."""
+        self._again = True
+        for stream in self.streams:
+            if not stream.linear:
+                stream.forget_batch()
+
+    def end_batch(self, number: int) -> None:
+        """Adds the running batch to the totals.
+
+        Raises:
+            DataError: A gradient was NaN or infinite; the message names layer and batch.
+        """
+        for stream in self.streams:
+            stream.end_batch(number)
+        self.batches += 1
+        self._again = False
+
+    def _gathered(self, parameter: nn.Parameter) -> None:
+        """The hook: hands a gradient on and frees it. Each stream may overwrite its own, so all but one get a copy."""
+        gradient, parameter.grad = parameter.grad, None
+        assert gradient is not None
+        takers = [
+            stream
+            for stream in self.streams
+            if id(parameter) in stream.parameters and not (self._again and stream.linear)
+        ]
+        for stream in takers[1:]:
+            stream.gather(parameter, gradient.clone())
+        if takers:
+            takers[0].gather(parameter, gradient)
+
+
+def _find_terms(network: nn.Module, layers: tuple[Layer, ...], on: str) -> tuple[Terms, dict[str, str]]:
+    """The parameters that the scores come from; and the layers that have none, with the reason."""
+    terms: Terms = {}
+    unscored: dict[str, str] = {}
+    parameters = dict(network.named_parameters(remove_duplicate=False))
+    buffers = dict(network.named_buffers(remove_duplicate=False))
+    for index, layer in enumerate(layers):
+        weight = _weight_of(layer, parameters)
+        if weight is None and layer.weight in buffers:
+            unscored[layer.name] = f"its weight {layer.weight!r} is a buffer, not a parameter"
+            continue
+        if weight is None:
+            raise PlanMismatchError(
+                f"layer {layer.name!r} of the trace has its weight in {layer.weight!r}, but the model has no such "
+                "parameter. Trace the model that is scored."
+            )
+        by_channel(weight.detach(), layer, "sum")  # refuses a weight of another shape before any batch is run
+        pairs = _mask_of(network, layer, weight, parameters) if on == "channels" else [(weight, True)]
+        for parameter, is_weight in pairs:
+            terms.setdefault(id(parameter), (parameter, []))[1].append(Term(index, is_weight))
+    return terms, unscored
+
+
+def _weight_of(layer: Layer, parameters: Mapping[str, nn.Parameter]) -> nn.Parameter | None:
+    """The layer's weight; where it was computed from others (weight norm), the effective one that replaced them."""
+    plain = re.sub(r"parametrizations\.(\w+)\.original\d*$", r"\1", layer.weight)
+    for name in (layer.weight, plain, re.sub(r"_(v|g|orig)$", "", layer.weight), _inside(layer.name, "weight")):
+        if name in parameters:
+            return parameters[name]
+    return None
+
+
+def _mask_of(
+    network: nn.Module, layer: Layer, weight: nn.Parameter, parameters: Mapping[str, nn.Parameter]
+) -> list[tuple[nn.Parameter, bool]]:
+    """The parameters whose ``p * dL/dp`` add up to the gradient of a mask on each channel, behind its norm if any.
+
+    A norm with gamma and beta has that gradient in them. One without is given gamma = 1 and beta = 0 on the copy,
+    which changes no output and costs no activation; any other norm gets a real mask on its output.
+    """
+    if layer.norm is None:
+        bias = parameters.get(_inside(layer.name, "bias"))
+        fits = bias is not None and bias.shape == (layer.channels,)
+        return [(weight, True), (bias, False)] if bias is not None and fits else [(weight, True)]
+    norm = network.get_submodule(layer.norm)
+    gamma = getattr(norm, "weight", None)
+    if gamma is None and isinstance(norm, _BatchNorm | _InstanceNorm | nn.GroupNorm):
+        norm.weight = nn.Parameter(torch.ones(layer.channels, dtype=weight.dtype, device=weight.device))
+        norm.bias = nn.Parameter(torch.zeros_like(norm.weight))
+        gamma = norm.weight
+    if isinstance(gamma, nn.Parameter) and gamma.ndim and gamma.shape[0] == layer.channels:
+        beta = getattr(norm, "bias", None)
+        return [(gamma, False), (beta, False)] if isinstance(beta, nn.Parameter) else [(gamma, False)]
+    return [(_masked(norm, layer, weight), False)]
+
+
+def _masked(norm: nn.Module, layer: Layer, weight: nn.Parameter) -> nn.Parameter:
+    """Puts a mask of ones on the output of a module of the copy, and returns the mask."""
+    mask = nn.Parameter(torch.ones(layer.channels, dtype=weight.dtype, device=weight.device))
+    norm.register_parameter("ranp_mask", mask)
+    batched = {"linear": -1, "parameter": 1}.get(layer.kind, 1)
+
+    def apply(module: nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        unbatched = layer.kind in ("conv", "transposed") and output.ndim == weight.ndim - 1
+        for dim in (0,) if unbatched else (batched, 1, -1):
+            if output.ndim > dim and output.shape[dim] == layer.channels:
+                shape = [1] * output.ndim
+                shape[dim] = layer.channels
+                return output * mask.to(output.dtype).view(shape)
+        raise UnsupportedError(
+            f"criterion 'neuron-mask' finds no dimension of size {layer.channels} in the output of {layer.norm!r}, "
+            f"shape {tuple(output.shape)}, behind layer {layer.name!r}. Use another criterion, e.g. 'mpmg-sum'."
+        )
+
+    norm.register_forward_hook(apply)
+    return mask
+
+
+def _inside(module: str, name: str) -> str:
+    return f"{module}.{name}" if module else name

@@ -1,0 +1,209 @@
+"""The guard at the end: a slim network must be the full one with its removed channels silenced, or it is refused.
+
+Two checks that catch different mistakes. The *certificate* runs the slim network with the full network's labels and
+compares every operator: the same operators must read the same channels in the same order, and every tensor must be cut
+exactly as the classes say. The *numeric* check runs both networks in float64 on the same input, with norm parameters
+and statistics drawn at random so that a misplaced one shows, and compares their outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ranp import arguments
+from ranp.choosing.plan import Plan
+from ranp.errors import PlanMismatchError
+from ranp.running.calling import named_tensors, unwrap
+from ranp.running.copies import copy_model
+from ranp.slimming.initialisation import Initialiser
+from ranp.slimming.numeric import compare_numbers
+from ranp.slimming.slim import apply_plan, removed_classes
+from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
+from ranp.tracing.labels import Classes
+from ranp.tracing.probing import Mask, keeps_of, widened
+from ranp.tracing.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the checks found.
+
+    Attributes:
+        ok: True if structure and numbers agree, False if something differs, None if the numbers could not be compared.
+        max_error: Largest difference between slim and masked outputs, relative to the largest output; NaN if there is
+            none to tell.
+        certificate: True if the slim network runs the same operators on the kept channels, in order; None if it runs,
+            but so differently, because a layer keeps a single channel, that the operators do not pair up.
+        numeric: True if outputs agree, None if they could not be compared.
+        where: What failed first, why numbers could not be compared, or how they were. Empty if all is as usual.
+    """
+
+    ok: bool | None
+    max_error: float
+    certificate: bool | None
+    numeric: bool | None
+    where: str = ""
+
+
+def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
+    """Removes what a plan removes, on a copy: tensors shrink, and the attributes that mirror their sizes with them.
+
+    The plan applies to the same architecture with other spatial sizes, input channels or classes, since it only holds
+    the dimensions it cuts.
+
+    Args:
+        model: The full network. It is not changed.
+        plan: What ``ranp.select`` or ``ranp.prune`` decided, or a plan from a file.
+        example: Inputs of one call. With them the slim network's structure is checked against the full one's, as
+            ``ranp.verify`` does. Needed only where a cut dimension has another full size here than in the plan
+            (flatten -> linear at another input size), to find the cut anew.
+        init: ``"copy"`` keeps the weights that stay. ``"glorot"``, ``"orthogonal"``, ``"kaiming"`` or a function draw
+            new ones: the paper re-initialises, only its widths survive. Names leave frozen parameters as they are.
+        seed: For the weights that are drawn.
+
+    Raises:
+        PlanMismatchError: The plan was made for another network, or removes channels that others need.
+        UnsupportedError: ``init`` is unknown, or another argument is not what it should be.
+    """
+    result = apply_plan(model, plan, example=example, init=init, seed=seed)
+    if example is not None:
+        tracer = Tracer(unwrap(model), example)
+        tracer.start()
+        certificate, problem = certify(tracer, plan, result)
+        if certificate is False:
+            raise PlanMismatchError(
+                f"this plan does not fit the network: {problem}. Make it again, or change it with plan.edited(...)."
+            )
+    return result
+
+
+def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None = None) -> Verification:
+    """Compares a slim network with the full one whose removed channels are silenced at their consumers, in float64.
+
+    Args:
+        model: The full network.
+        plan: What was removed.
+        example: Inputs of one call; the numeric check runs at this size.
+        slim: The slim network, if it is not ``ranp.slim(model, plan)``. It must still hold the copied weights: a
+            network that was trained or re-initialised since is another function.
+    """
+    network = unwrap(model)
+    arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
+    slim = None if slim is None else arguments.network(slim, "slim")
+    tracer = Tracer(network, example)
+    tracer.start()
+    return check(tracer, plan, slim)
+
+
+def check(
+    tracer: Tracer,
+    plan: Plan,
+    slim: nn.Module | None = None,
+    *,
+    budget: float | None = None,
+    sparing: bool = False,
+) -> Verification:
+    """``verify`` for a network that is traced already.
+
+    Beyond ``budget`` FLOPs numbers are compared at a smaller size if the network takes one; ``sparing`` saves memory.
+    """
+    certificate, problem = certify(tracer, plan, slim)
+    if certificate is False:
+        return Verification(False, math.nan, False, None, problem)
+    network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
+    strange = _strange_weights(tracer.model, network, plan) if slim is not None else ""
+    if strange:
+        return Verification(False, math.nan, certificate, False, strange)
+    keep = removed_labels(tracer, tracer.space.resolve(), plan)
+    found = compare_numbers(tracer, network, keep, budget, sparing=sparing)
+    return Verification(found.agree, found.error, certificate, found.agree, found.note)
+
+
+def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
+    """Of every label whether it stays, from the plan's decisions by layer; pinned labels always stay."""
+    stays = np.ones(len(classes.ids), bool)
+    stays[sorted(removed_classes(tracer.assembled(classes), plan))] = False
+    kept: Mask = stays[classes.ids]
+    return kept
+
+
+def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
+    """Whether a slim network's structure is the full one's (None: it cannot be told), and what is wrong with it."""
+    found = _certify(tracer, plan, slim)
+    if found[0] is False and not tracer.settled:
+        tracer.settle()  # code that assumes sizes may need views read the other way round, or attributes cut too
+        found = _certify(tracer, plan, slim)
+    return found
+
+
+def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
+    classes = tracer.space.resolve()
+    try:
+        keep = removed_labels(tracer, classes, plan)
+    except PlanMismatchError as error:
+        return False, str(error)
+    expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
+    same_size = all(
+        sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
+        for name, cuts in plan.cuts.items()
+        for dim, cut in cuts.items()
+    )
+    if same_size:
+        wrong = _wrong_cut(plan, expected)
+        if wrong:
+            return False, wrong
+    network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
+    for name, shape in sizes_of(network, []).items():
+        full = dict(named_tensors(tracer.model)).get(name)
+        by_dim = expected.get(name, {})
+        should = None if full is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(full.shape))
+        if shape != should:
+            return False, f"{name!r} has shape {shape}, the plan asks for {should}"
+    certificate: bool | None = True
+    twin = widened(keep, classes, tracer.births)
+    for train, run in tracer.runs.items():
+        if run.failed:
+            continue
+        mode = f"in {'train' if train else 'eval'} mode"
+        copy = copy_model(network, meta=tracer.meta)
+        if not np.array_equal(twin, keep):  # a single channel has no order to compare: the same cut with two has
+            agrees, problem = tracer.follows(copy, classes, keep, train)
+            if agrees is False:
+                return False, f"{mode}, {problem}"
+            certificate = certificate and agrees
+            wide = keeps_of({**tracer.births, **tracer.attributes}, twin)
+            copy = cut_copy(tracer.model, wide, meta=tracer.meta)
+        failure = tracer.compare(copy, classes, twin, train)
+        if failure is not None:
+            return False, f"{mode}, {failure[1]}"
+    return certificate, ""
+
+
+def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:
+    for name in {**plan.cuts, **expected}:
+        mine, theirs = plan.cuts.get(name, {}), expected.get(name, {})
+        for dim in {**mine, **theirs}:
+            kept = tuple(mine[dim].keep) if dim in mine else None
+            right = theirs.get(dim)
+            if kept != right:
+                return f"dimension {dim} of {name!r} is not cut as the channels it holds are"
+    return ""
+
+
+def _strange_weights(model: nn.Module, slim: nn.Module, plan: Plan) -> str:
+    """Names a tensor of the slim network that is not the kept part of the full one's."""
+    full = dict(named_tensors(model))
+    for name, tensor in named_tensors(slim):
+        if tensor.device.type == "meta" or full[name].device.type == "meta":
+            continue
+        by_dim = {dim: cut.keep for dim, cut in plan.cuts.get(name, {}).items()}
+        kept = cut_tensor(full[name], by_dim).to(tensor.device)
+        if tensor.shape != kept.shape or not torch.equal(tensor.detach().to(kept.dtype), kept):
+            return f"{name!r} does not hold the kept weights of the full network (trained or drawn anew since?)"
+    return ""

@@ -1,0 +1,52 @@
+"""Methods are compositions with a name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ranp.choosing import methods
+from ranp.choosing.methods import METHODS, Method
+from ranp.choosing.scopes import SCOPES
+from ranp.choosing.selection import select
+from ranp.errors import UnsupportedError
+
+
+def test_the_seven_methods_of_the_paper() -> None:
+    assert METHODS.names() == ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
+    table = {
+        name: (method.criterion, method.balance, method.resource, method.scope)
+        for name, method in ((name, methods.resolve(name)) for name in METHODS)
+    }
+    assert table == {
+        "ranp-f": ("mpmg-sum", True, "flops", "network"),
+        "ranp-m": ("mpmg-sum", True, "memory", "network"),
+        "weighted": ("mpmg-sum", True, None, "network"),
+        "vanilla": ("mpmg-sum", False, None, "network"),
+        "layerwise": ("mpmg-sum", False, None, "layer"),
+        "random": ("random", False, None, "random"),
+        "snip": ("snip", False, None, "weights"),
+    }
+
+
+def test_every_scope_of_a_method_exists_and_every_method_says_what_it_does() -> None:
+    assert select is not None
+    for name in METHODS:
+        method = methods.resolve(name)
+        assert method.scope in SCOPES
+        assert method.name == name
+        assert method.description
+
+
+def test_a_method_of_your_own() -> None:
+    mine = Method("mine", criterion="magnitude", resource=lambda trace: {}, scope=lambda scores, trace, sparsity: {})
+    assert methods.resolve(mine) is mine
+    assert "mine" not in METHODS
+
+
+def test_unknown_and_nameless_methods_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"unknown method 'rampf'.*did you mean 'ranp-f'"):
+        methods.resolve("rampf")
+    with pytest.raises(UnsupportedError, match="needs a name"):
+        Method("")
+    with pytest.raises(UnsupportedError, match="'ranp-f' is taken"):
+        methods.register(Method("ranp-f"))

@@ -1,0 +1,63 @@
+"""Some random networks, thousands in the slow run: slim equals masked, and verification agrees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import ranp
+from ranp.slimming.verification import certify
+from ranp.slimming.verification import check as verify_traced
+from ranp.tracing.tracer import Tracer
+from tests.support.oracles import forward_backward, random_plan, slim_error
+from tests.support.random_networks import Program, programs
+
+TOLERANCE = 1e-9
+
+
+def check(program: Program, sparsity: float, scope: str, seed: int, *, numbers: bool) -> None:
+    """Prunes one network at random and judges the result; without ``numbers`` the certificate stands alone."""
+    torch.manual_seed(seed)
+    model, inputs = program.build(), program.inputs()
+    tracer = Tracer(model, inputs)
+    trace = tracer.trace()
+    assert not trace.unknown
+    plan = random_plan(trace, np.random.default_rng(seed), sparsity, scope)
+    error = slim_error(model, plan, inputs, seed=seed)
+    if not numbers:
+        certificate, problem = certify(tracer, plan, None)
+        assert certificate is not False, problem
+        assert error < TOLERANCE
+        return
+    verification = verify_traced(tracer, plan)
+    assert verification.ok, verification
+    assert verification.max_error < TOLERANCE
+    assert error < TOLERANCE
+    assert forward_backward(ranp.slim(model, plan), inputs) == forward_backward(model, inputs)
+
+
+drawn = given(
+    programs(), st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.99]), st.sampled_from(["network", "layer"]), st.integers(0, 1000)
+)
+calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+@settings(max_examples=60, derandomize=True, suppress_health_check=calm)
+@drawn
+def test_random_networks(program: Program, sparsity: float, scope: str, seed: int) -> None:
+    check(program, sparsity, scope, seed, numbers=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("numbers", [False, True], ids=["certificate alone", "with numbers"])
+def test_new_random_networks(numbers: bool) -> None:
+    @settings(max_examples=2000, suppress_health_check=calm, deadline=None)
+    @drawn
+    def judge(program: Program, sparsity: float, scope: str, seed: int) -> None:
+        check(program, sparsity, scope, seed, numbers=numbers)
+
+    judge()

@@ -1,0 +1,155 @@
+"""Every topology: the right channels may go, the slim network is the full one without them, and verification agrees."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ranp
+from ranp.choosing.plan import Plan
+from ranp.slimming.verification import check
+from ranp.tracing.trace import Trace
+from ranp.tracing.tracer import Tracer
+from tests.support.oracles import assert_priced, assert_untouched, forward_backward, random_plan, slim_error, snapshot
+from tests.support.topologies import TOPOLOGIES
+from tests.support.topologies.topology import Topology
+
+TOLERANCE = 1e-9
+SPARSITIES = (0.1, 0.3, 0.5, 0.7, 0.99)
+"""The last one stands for the largest feasible sparsity."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
+every_topology = pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES.keys())
+
+
+@functools.cache
+def tracer_of(name: str) -> tuple[Tracer, Trace]:
+    """What is known of a topology's network, found out once."""
+    topology = TOPOLOGIES[name]
+    torch.manual_seed(0)
+    tracer = Tracer(topology.build(), topology.inputs())
+    return tracer, tracer.trace()
+
+
+def traced(name: str) -> tuple[nn.Module, Any, Trace]:
+    """A topology's network, its inputs and its trace."""
+    tracer, trace = tracer_of(name)
+    return tracer.model, tracer.example, trace
+
+
+@functools.cache
+def plans(name: str) -> tuple[Plan, ...]:
+    """Plans from random scores, from a little to all that is feasible."""
+    _, _, trace = traced(name)
+    rng = np.random.default_rng(0)
+    return tuple(random_plan(trace, rng, sparsity) for sparsity in SPARSITIES)
+
+
+@functools.cache
+def starved(name: str) -> Plan:
+    """Every layer is granted a single channel, so that whatever can go goes, as far as couplings let it."""
+    _, _, trace = traced(name)
+    return random_plan(trace, np.random.default_rng(1), 0.99, scope="layer")
+
+
+@every_topology
+def test_prunable_layers_lose_channels(topology: Topology) -> None:
+    plan = starved(topology.name)
+    for name in topology.prunable:
+        assert len(plan.kept[name]) < plan.channels[name], f"{name} keeps all of its channels"
+    _, _, trace = traced(topology.name)
+    for name, dim in topology.cuttable:
+        assert np.any(trace.dims.get((name, dim), 0)), f"dimension {dim} of {name} cannot be cut"
+
+
+@every_topology
+def test_kept_layers_stay_whole(topology: Topology) -> None:
+    for plan in (*plans(topology.name), starved(topology.name)):
+        for name in topology.kept:
+            assert len(plan.kept[name]) == plan.channels[name], f"{name} lost channels"
+
+
+@every_topology
+def test_coupled_layers_keep_the_same_channels(topology: Topology) -> None:
+    for plan in (*plans(topology.name), starved(topology.name)):
+        for group in topology.together:
+            assert len({plan.kept[name] for name in group}) == 1, f"{group} differ"
+
+
+@every_topology
+def test_unknown_operators_are_reported(topology: Topology) -> None:
+    _, _, trace = traced(topology.name)
+    if topology.unknown is not None:
+        assert bool(trace.unknown) == topology.unknown, trace.unknown
+
+
+@every_topology
+def test_slim_equals_masked(topology: Topology) -> None:
+    if not topology.masked:
+        pytest.skip("silenced consumers cannot stand for removal here; verification judges it")
+    model, inputs, _ = traced(topology.name)
+    for plan in (*plans(topology.name), starved(topology.name)):
+        error = slim_error(
+            model,
+            plan,
+            inputs,
+            training=not topology.stochastic,
+            consumers=topology.consumers,
+            silenced=topology.silenced,
+            statistics=topology.statistics,
+        )
+        assert error < TOLERANCE, plan.kept
+
+
+@every_topology
+def test_slim_network_trains(topology: Topology) -> None:
+    model, inputs, _ = traced(topology.name)
+    reached = forward_backward(model, inputs)
+    for plan in (*plans(topology.name), starved(topology.name)):
+        slim = ranp.slim(model, plan)
+        assert forward_backward(slim, inputs) == reached
+        before = {name: value.numel() for name, value in model.named_parameters()}
+        after = {name: value.numel() for name, value in slim.named_parameters()}
+        assert before.keys() == after.keys()
+        assert all(after[name] < before[name] for name in plan.cuts if name in before)
+        assert all(after[name] == before[name] for name in before if name not in plan.cuts)
+
+
+@every_topology
+def test_verified(topology: Topology) -> None:
+    tracer, _ = tracer_of(topology.name)
+    first, *others = plans(topology.name)[0], plans(topology.name)[2], plans(topology.name)[-1]
+    found = [ranp.verify(tracer.model, first, tracer.example), *(check(tracer, plan) for plan in others)]
+    for verification in found:
+        assert verification.ok, verification
+        assert verification.max_error < TOLERANCE
+
+
+@every_topology
+def test_users_model_is_untouched(topology: Topology) -> None:
+    torch.manual_seed(1)
+    model, inputs = topology.build(), topology.inputs()
+    model.train()
+    children = list(model.children())
+    children[0].eval()
+    before, state = snapshot(model), torch.get_rng_state()
+    trace = ranp.trace(model, inputs)
+    plan = random_plan(trace, np.random.default_rng(2), 0.4)
+    ranp.slim(model, plan)
+    ranp.verify(model, plan, inputs)
+    assert_untouched(before, model)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@every_topology
+def test_costs_are_known_beforehand(topology: Topology) -> None:
+    if topology.stochastic:
+        pytest.skip("runs other modules each time")
+    model, inputs, trace = traced(topology.name)
+    for plan in (plans(topology.name)[2], starved(topology.name)):
+        assert_priced(model, inputs, trace, plan)

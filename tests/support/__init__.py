@@ -1,0 +1,1 @@
+"""What tests share: networks, oracles, small runs and files; nothing here is a test."""
