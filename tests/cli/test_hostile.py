@@ -20,7 +20,7 @@ import torch
 
 from ranp.choosing.plan import Plan
 from ranp.cli import main
-from ranp.files import atomic, tensors
+from ranp.files import atomic, sealed
 from ranp.paper import tasks
 from ranp.paper.training.checkpoints import Mark
 from ranp.paper.training.journal import Journal
@@ -102,7 +102,7 @@ def begun(changes: Mapping[str, Any], state: Any = None) -> Damage:
         (run / "metrics.jsonl").unlink()
         if state is not None:
             entries = {"state": json.dumps(state), "random": "{}", "run": "mine"}
-            tensors.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
+            sealed.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
 
     return stop
 
