@@ -405,7 +405,8 @@ def test_what_the_command_line_names_runs(verb: str, place: Path, capsys: pytest
     """The other side of it: code that somebody types, or trusts, is found in the working folder and run."""
     forged(model="victims_own:make", options={}, inputs=[], example="victims_own:example")(place / "run")
     (place / "victims_own.py").write_text(
-        "import torch\nfrom tests.support.run_folders import network as make\ndef example(): return torch.zeros(1, 1, 8, 8, 8)\n"
+        "import torch\nfrom tests.support.run_folders import network as make\n"
+        "def example(): return torch.zeros(1, 1, 8, 8, 8)\n"
     )
     for number, how in enumerate(("--trust", f"--model victims_own:make --input {SIZE}")):
         out = place / f"result-{number}"
