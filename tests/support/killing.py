@@ -39,7 +39,7 @@ from ranp.paper.experiments.experiment import Experiment, Presentation, Results,
 from ranp.paper.experiments.reproducing import reproduce_one
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.training import engine, journal
-from ranp.reporting.folder import settle
+from ranp.reporting.folder import RunFolder
 from tests.support import run_folders
 from tests.support import small_cells as small
 from tests.support.toy import NOISY
@@ -247,7 +247,7 @@ class Disturbed:
 
     def mixture(self, folder: Path) -> list[str]:
         """What is wrong with a run folder that was being replaced, as the next reader finds it."""
-        settle(folder / "run")
+        RunFolder(folder / "run").settle()
         found = {name: data for name, data in tree(folder).items() if name.startswith("run/")}
         return [] if found in (self.before, self.after) else ["a mixture of two runs", *differences(found, self.after)]
 

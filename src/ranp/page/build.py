@@ -15,7 +15,7 @@ from ranp.files import atomic
 from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
-from ranp.page.gather import RunFolder
+from ranp.page.gather import StoredRun
 from ranp.page.markup import Section, note, picture, text
 from ranp.page.material import Material, Progress, collect
 from ranp.page.rebuilding import Absent
@@ -130,7 +130,7 @@ def _sections(material: Material, heading: str) -> list[Section]:
     return made
 
 
-def _name(run: RunFolder, material: Material) -> str:
+def _name(run: StoredRun, material: Material) -> str:
     """A run among few by its label; one that stands for many by what it is."""
     if len(material.runs) <= ALONE:
         return run.label

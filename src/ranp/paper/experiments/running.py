@@ -30,9 +30,8 @@ from ranp.paper.experiments.results import Costs, Result, make_folder, read, wri
 from ranp.paper.experiments.shelf import Shelf, claimed
 from ranp.paper.training import train
 from ranp.paper.training.engine import Progress
-from ranp.paper.training.journal import records
 from ranp.paper.training.network import make_full, make_slim, whole
-from ranp.paper.training.runs import Setting
+from ranp.paper.training.runs import Setting, records
 from ranp.paper.training.team import Team, joined
 from ranp.pruning import Pruned
 

@@ -17,11 +17,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ranp.errors import DataError, RanpError, StorageError
+from ranp.files.checkpoints import Checkpoints, Mark, Position, State
+from ranp.files.journal import Journal
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
-from ranp.paper.training.checkpoints import Checkpoints, Mark, Position, State
 from ranp.paper.training.interruption import Listener, StoppedError, explained, listening
-from ranp.paper.training.journal import Journal
 from ranp.paper.training.loading import Batch, Feed, Order, training_parts
 from ranp.paper.training.network import make_optimiser
 from ranp.paper.training.normalisation import share_statistics
