@@ -106,7 +106,9 @@ Batch = Annotated[
 ]
 Optimiser = Annotated[
     str,
-    typer.Option("--optimizer", help="adam, adamw, sgd, momentum, rmsprop or none.", rich_help_panel=_STEP),
+    typer.Option(
+        "--optimizer", help="adam, amsgrad, adamw, sgd, momentum, nesterov, rmsprop or none.", rich_help_panel=_STEP
+    ),
 ]
 Precision = Annotated[
     str,

@@ -120,7 +120,6 @@ def _found(
     Raises:
         UnsupportedError: The folder is of another task.
     """
-    from ranp.cli.sources import find_recipe
     from ranp.errors import UnsupportedError
     from ranp.paper import tasks
     from ranp.paper.training.evaluation import data_of, recipe_of
@@ -128,7 +127,7 @@ def _found(
     from ranp.reporting.folder import RunFolder
 
     task = tasks.get(name)
-    recipe = find_recipe(task, scale)
+    recipe = task.recipe_at(scale)
     run = RunFolder(out)
     if (resume or restarted()) and run.begun:
         stored, begun = recipe_of(run)

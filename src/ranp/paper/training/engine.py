@@ -73,7 +73,7 @@ class Engine:
         if recipe.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         self.optimiser = make_optimiser(self.model, recipe)
-        self.scaler = torch.amp.GradScaler(team.device.type, enabled=recipe.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(team.device.type, enabled=recipe.precision == "amp-float16")
         self.checkpoints = Checkpoints(folder, recipe.keep_checkpoints)
         self.position = Position()
         self.journal: Journal | None = None

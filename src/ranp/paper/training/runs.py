@@ -42,6 +42,9 @@ _MAY_CHANGE = frozenset(
 )
 """What a run may go on with another value of: the steps it has made are none the worse."""
 
+_WORDS = {"amp-bfloat16": "bf16", "amp-float16": "fp16"}
+"""Precisions as the fingerprint of a run spells them: checkpoints of older runs are still theirs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -211,7 +214,7 @@ def train(
     else:
         recipe = (recipe or task.recipe).but(settings)
     full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
-    check_size(task, recipe, example, max(1, recipe.batch // (team.size * recipe.accumulate)), f"size={recipe.size}")
+    check_size(task, recipe, example, recipe.step(team.size).batch or 1, f"size={recipe.size}")
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
         pruned = pruning.prune(full.to(team.device), Setting(task, recipe, example, team, progress))
@@ -296,6 +299,7 @@ def _same_plan(folder: RunFolder, plan: Plan | None, pruning: Prunes | None) -> 
 
 def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
     told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
+    told["precision"] = _WORDS.get(recipe.precision, recipe.precision)
     text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
