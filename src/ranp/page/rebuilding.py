@@ -15,6 +15,7 @@ from ranp.costs.measuring import profile
 from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import FULL, StoredRun
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
+from ranp.progress import Progress
 from ranp.reporting.folder import RunFolder
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
@@ -96,9 +97,7 @@ def _counted(run: StoredRun, trust: Trust) -> Bill:
     return Bill(costs.params, costs.flops, costs.memory)
 
 
-def study_of(
-    run: StoredRun, progress: Callable[[int, int], object] | None = None, *, trust: Trust = NOTHING
-) -> Study | Absent:
+def study_of(run: StoredRun, progress: Progress | None = None, *, trust: Trust = NOTHING) -> Study | Absent:
     """How widths and costs move with sparsity, for the run's method and for importance alone.
 
     Args:
@@ -119,7 +118,7 @@ def study_of(
     return _attempt("Other sparsities", partial(_studied, run, raw, trust, progress))
 
 
-def _studied(run: StoredRun, raw: Scores, trust: Trust, progress: Callable[[int, int], object] | None) -> Study:
+def _studied(run: StoredRun, raw: Scores, trust: Trust, progress: Progress | None) -> Study:
     from ranp.reporting.study import study
 
     build, example = network_of(run, trust)

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from ranp.costs.step import TrainingStep
 from ranp.errors import DataError, UnsupportedError, unknown_name
 from ranp.paper.recipe import Recipe
+from ranp.progress import Progress
 from ranp.running.calling import call
 
 __all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task", "available", "step_of"]
@@ -27,9 +28,6 @@ Inputs = Tensor | tuple[Tensor, ...]
 
 Sample = tuple[Inputs, Tensor]
 """Inputs and target of one sample, without a batch dimension."""
-
-Progress = Callable[[int, int], object]
-"""``(done, of how many)``."""
 
 
 class Samples(Dataset[Sample], ABC):

@@ -13,10 +13,10 @@ from ranp.errors import RanpError, StorageError
 from ranp.paper.naming import NOTHING, Trust, stored_network
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
-from ranp.paper.training.engine import Progress
 from ranp.paper.training.loading import Feed
 from ranp.paper.training.team import Team
 from ranp.paper.training.validation import validate
+from ranp.progress import Labelled, under
 from ranp.reporting.folder import RunFolder
 
 __all__ = ["data_of", "evaluate", "recipe_of", "trained"]
@@ -71,7 +71,7 @@ def evaluate(
     *,
     trust: Trust = NOTHING,
     team: Team | None = None,
-    progress: Progress | None = None,
+    progress: Labelled | None = None,
 ) -> dict[str, float]:
     """The figures of a trained network over a task's validation data.
 
@@ -90,9 +90,5 @@ def evaluate(
     team = team or Team()
     model, recipe = trained(RunFolder(Path(folder)), trust)
     feed = Feed(task.valid_data(recipe.size, recipe.valid_count, recipe.seed), recipe.workers)
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None and team.leads:
-            progress("evaluating", done, total, "")
-
-    return validate(model.to(team.device), task, recipe, feed, team, tell)
+    report = under("evaluating", progress if team.leads else None)
+    return validate(model.to(team.device), task, recipe, feed, team, report)

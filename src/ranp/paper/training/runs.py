@@ -25,10 +25,11 @@ from ranp.files.journal import kept
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
-from ranp.paper.training.engine import Engine, Progress
+from ranp.paper.training.engine import Engine
 from ranp.paper.training.evaluation import recipe_of
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
+from ranp.progress import Labelled, Progress, under
 from ranp.pruning import Pruned, prune
 from ranp.reporting.folder import RunFolder, shapes_of, versions
 
@@ -62,12 +63,12 @@ class Setting:
     recipe: Recipe
     example: Any
     team: Team
-    progress: Progress | None = None
+    progress: Labelled | None = None
 
-    def scoring(self, done: int, total: int | None) -> None:
-        """Tells how many batches are scored."""
-        if self.progress is not None and self.team.leads:
-            self.progress("scoring", done, total or done, "")
+    @property
+    def scoring(self) -> Progress | bool:
+        """Says how many batches are scored."""
+        return under("scoring", self.progress if self.team.leads else None) or False
 
     def batches(self, size: int, count: int, batch: int, setting: str) -> ScoringBatches:
         """The batches that this rank scores.
@@ -176,7 +177,7 @@ def train(
     resume: bool = False,
     team: Team | None = None,
     about: dict[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: Labelled | None = None,
 ) -> Run:
     """Trains a network of a task, full or slim, into a run folder.
 
