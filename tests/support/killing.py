@@ -32,13 +32,13 @@ from typing import Any
 import torch
 
 from ranp.cli import main as command
-from ranp.files import atomic
+from ranp.files import atomic, journal
 from ranp.page.build import write as write_page
 from ranp.paper import training
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
 from ranp.paper.experiments.reproducing import reproduce_one
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.training import engine, journal
+from ranp.paper.training import engine
 from ranp.reporting.folder import RunFolder
 from tests.support import run_folders
 from tests.support import small_cells as small
