@@ -14,7 +14,7 @@ import pytest
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.page import build, detail
-from ranp.page.gather import RunFolder, gather
+from ranp.page.gather import StoredRun, gather
 from ranp.page.rebuilding import network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
 from ranp.reporting.amounts import MB, UNITS, scaled, unit
@@ -305,10 +305,10 @@ def test_places_where_nothing_can_be_written_are_refused_first(tmp_path: Path) -
 
 def test_networks_are_made_again_as_they_were() -> None:
     told = {"model": "unet3d-shapenet", "options": {"widths": [4, 8]}, "inputs": ["2x1x8x8x8"]}
-    make, example = network_of(RunFolder(Path("run"), "run", told))
+    make, example = network_of(StoredRun(Path("run"), "run", told))
     assert tuple(example.shape) == (2, 1, 8, 8, 8)
     assert make()(example.new_zeros(example.shape, device="cpu")).shape[0] == 2
-    _, pair = network_of(RunFolder(Path("run"), "run", {"model": "psm-sceneflow"}))
+    _, pair = network_of(StoredRun(Path("run"), "run", {"model": "psm-sceneflow"}))
     assert len(pair) == 2
 
 

@@ -32,14 +32,14 @@ from typing import Any
 import torch
 
 from ranp.cli import main as command
-from ranp.files import atomic
+from ranp.files import atomic, journal
 from ranp.page.build import write as write_page
 from ranp.paper import training
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
 from ranp.paper.experiments.reproducing import reproduce_one
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.training import engine, journal
-from ranp.reporting.folder import settle
+from ranp.paper.training import engine
+from ranp.reporting.folder import RunFolder
 from tests.support import run_folders
 from tests.support import small_cells as small
 from tests.support.toy import NOISY
@@ -247,7 +247,7 @@ class Disturbed:
 
     def mixture(self, folder: Path) -> list[str]:
         """What is wrong with a run folder that was being replaced, as the next reader finds it."""
-        settle(folder / "run")
+        RunFolder(folder / "run").settle()
         found = {name: data for name, data in tree(folder).items() if name.startswith("run/")}
         return [] if found in (self.before, self.after) else ["a mixture of two runs", *differences(found, self.after)]
 

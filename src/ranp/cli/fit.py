@@ -52,7 +52,7 @@ def fit(
     setup = prepare(model, options_of(pruning), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
-    wanted = training["batch"] or int(next(iter(tensors_in(given))).shape[0])
+    wanted = step_of(training, source).batch or int(next(iter(tensors_in(given))).shape[0])
     network = make(setup.network, "cpu")
     at = with_space(given, space, wanted)
     rooms = {

@@ -49,7 +49,7 @@ def prune(
     from ranp.paper.training.team import joined
     from ranp.reporting.folder import check_replaceable, shapes_of, versions, write_run
 
-    step = step_of(training)
+    step = step_of(training, source)
     options = options_of(pruning, step=step, checkpointing=training["checkpointing"])
     options.check_amount()
     if out is None and not dry_run:

@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_map
 from ranp import arguments
 from ranp.choosing.plan import Plan
 from ranp.errors import DataError, PlanMismatchError, RanpError, UnsupportedError, unknown_name
-from ranp.integrations.lightning_step import HOW, TrainingStep, as_pair, rehearsal
+from ranp.integrations.lightning_step import HOW, OwnStep, as_pair, rehearsal, step_of
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
 from ranp.pruning import Pruned, prune
 from ranp.reporting.report import Report
@@ -85,7 +85,8 @@ class PruneAtInitialisation(Callback):
         max_batches: Score on no more than this many.
         plan: A plan, or the file of one, to apply instead of scoring; also for checkpoints that hold no plan.
         seed: Of everything random. The random state of the training is left alone.
-        options: All other options of ``ranp.prune``: ``method``, ``init``, ``keep``, ``example``, ...
+        options: All other options of ``ranp.prune``: ``method``, ``init``, ``keep``, ``example``, ... Unless there is
+            ``step``, it is that of the module's optimiser and the trainer's precision.
 
     Raises:
         UnsupportedError: An option is unknown, or nothing says how much to remove; in ``fit``, the trainer's strategy
@@ -211,14 +212,15 @@ class PruneAtInitialisation(Callback):
         if trainer.world_size > 1:
             for tensor in chain(network.parameters(), network.buffers()):
                 torch.distributed.broadcast(tensor.detach(), src=0)
-        step = None if self._loss else TrainingStep(module, self.attribute, devices)
-        unpack: Unpack = step.unpack if step else self._unpack or as_pair
-        loss: Loss = step.loss if step else self._loss  # type: ignore[assignment]
+        own = None if self._loss else OwnStep(module, self.attribute, devices)
+        unpack: Unpack = own.unpack if own else self._unpack or as_pair
+        loss: Loss = own.loss if own else self._loss  # type: ignore[assignment]
         source = self._source(trainer)
         with random_state_kept(devices), _loader_state_kept(source), rehearsal(module):
             reseed(self._options["seed"] + trainer.global_rank, devices)  # ranks that shuffle see different batches
             pairs = (unpack(batch) for batch in _moved(source, module, trainer))
-            pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **self._options)
+            options = {"step": step_of(module, trainer, network), **self._options}
+            pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **options)
         plan = Plan.from_json(trainer.strategy.broadcast(pruned.plan.to_json()), source="the plan of rank 0")
         if pruned.plan.diff(plan):
             raise RanpError("the ranks decided differently. Give all the same module, or make a plan first: plan=.")

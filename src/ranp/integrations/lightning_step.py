@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +12,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from ranp.costs.step import TrainingStep
+from ranp.costs.step.optimisers import name_of
 from ranp.errors import DataError, RanpError
 from ranp.integrations.placing import network_of
 from ranp.running.randomness import random_state_kept, reseed
+
+logger = logging.getLogger(__name__)
+
+_PRECISIONS = {
+    "16-mixed": "amp-float16",
+    "bf16-mixed": "amp-bfloat16",
+    "16-true": "float16",
+    "bf16-true": "bfloat16",
+    "64-true": "float64",
+}
+"""Lightning's words; all others are float32."""
 
 HOW = "Pass loss=(output, target) -> scalar, and unpack=(batch) -> (inputs, target) unless batches are such pairs."
 
@@ -32,7 +46,7 @@ class _StandIn(nn.Module):
         self.forward = answer
 
 
-class TrainingStep:
+class OwnStep:
     """The module's ``training_step`` as an ``unpack`` and a ``loss``.
 
     The step runs up to its call of the network, which tells the inputs, and later again with the output put in.
@@ -109,6 +123,39 @@ class TrainingStep:
 
     def _name(self) -> str:
         return "the module's forward" if self.attribute is None else f"self.{self.attribute}"
+
+
+def step_of(module: Any, trainer: Any, network: nn.Module) -> TrainingStep:
+    """A training step as the module's optimiser and the trainer's precision make it, on a batch of the loader.
+
+    ``configure_optimizers`` is asked on the full network; where it cannot answer yet, or makes an optimiser that
+    ``ranp.TrainingStep`` has no word for, the step is one of Adam.
+    """
+    precision = _PRECISIONS.get(str(trainer.precision), "float32")
+    try:
+        found = _optimisers(module.configure_optimizers())
+    except Exception as error:  # It is the user's code, and may want what only a trainer at work has.
+        logger.info("configure_optimizers cannot be asked yet (%s: %s): Adam is assumed", type(error).__name__, error)
+        return TrainingStep(precision=precision)
+    own = {id(parameter) for parameter in network.parameters()}
+
+    def share(optimiser: torch.optim.Optimizer) -> int:
+        return sum(id(parameter) in own for group in optimiser.param_groups for parameter in group["params"])
+
+    chosen = max(found, key=share, default=None)
+    name = "none" if chosen is None else name_of(chosen)
+    if name is None:
+        logger.info("%s has no name in ranp.TrainingStep: Adam is assumed, or pass step=", type(chosen).__name__)
+    return TrainingStep(optimiser=name or "adam", precision=precision)
+
+
+def _optimisers(configured: Any) -> list[torch.optim.Optimizer]:
+    """Those in what ``configure_optimizers`` returned, whichever of its forms that has."""
+    if isinstance(configured, torch.optim.Optimizer):
+        return [configured]
+    if isinstance(configured, Mapping):
+        return _optimisers(configured.get("optimizer"))
+    return [one for part in configured for one in _optimisers(part)] if isinstance(configured, list | tuple) else []
 
 
 @contextmanager

@@ -15,12 +15,13 @@ from ranp.files import atomic
 from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
-from ranp.page.gather import RunFolder
+from ranp.page.gather import StoredRun
 from ranp.page.markup import Section, note, picture, text
-from ranp.page.material import Material, Progress, collect
+from ranp.page.material import Material, collect
 from ranp.page.rebuilding import Absent
 from ranp.page.wording import method_name, share
 from ranp.paper.naming import NOTHING, Trust
+from ranp.progress import Labelled
 
 __all__ = ["build", "check_target", "page", "write"]
 
@@ -31,7 +32,7 @@ def write(
     *,
     title: str | None = None,
     trust: Trust = NOTHING,
-    progress: Progress | None = None,
+    progress: Labelled | None = None,
 ) -> Path:
     """Writes one HTML file about runs, which needs nothing else: no network, no file beside it.
 
@@ -67,7 +68,7 @@ def check_target(out: Path) -> None:
 
 
 def build(
-    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Progress | None = None
+    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Labelled | None = None
 ) -> str:
     """The page about runs, as text; see ``write``."""
     return page(collect(folders, progress, trust=trust), title=title)
@@ -130,7 +131,7 @@ def _sections(material: Material, heading: str) -> list[Section]:
     return made
 
 
-def _name(run: RunFolder, material: Material) -> str:
+def _name(run: StoredRun, material: Material) -> str:
     """A run among few by its label; one that stands for many by what it is."""
     if len(material.runs) <= ALONE:
         return run.label

@@ -9,7 +9,7 @@ from ranp.page import charts
 from ranp.page.charts import Point
 from ranp.page.choosing import of_task
 from ranp.page.curves import ALONE, Curve, Figure, curves_of, main_figure, percent
-from ranp.page.gather import RunFolder
+from ranp.page.gather import StoredRun
 from ranp.page.markup import Chart, Section, drawing, image, name, note, table, text
 from ranp.page.rebuilding import Absent, Bill
 from ranp.page.tables import Table
@@ -22,7 +22,7 @@ _LINES = 8
 """Lines that can be told apart on one chart."""
 
 
-def comparison(runs: Sequence[RunFolder], bills: Mapping[str, Bill | Absent], *, listed: bool) -> Section:
+def comparison(runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent], *, listed: bool) -> Section:
     """The section that lays runs beside each other.
 
     Args:
@@ -44,7 +44,7 @@ def comparison(runs: Sequence[RunFolder], bills: Mapping[str, Bill | Absent], *,
     return Section("side-by-side", "Side by side", "".join(parts), tuple(drawn))
 
 
-def training(run: RunFolder) -> Section | None:
+def training(run: StoredRun) -> Section | None:
     """How a single run learnt; None if it was not trained."""
     made = _learning("learn", [run])
     if not made:
@@ -75,7 +75,7 @@ def table_section(found: Table, number: int, title: str) -> Section:
     return Section(f"table-{number}", title, "".join(parts))
 
 
-def _table(groups: Mapping[str, Sequence[RunFolder]], bills: Mapping[str, Bill | Absent]) -> str:
+def _table(groups: Mapping[str, Sequence[StoredRun]], bills: Mapping[str, Bill | Absent]) -> str:
     known = [bill for bill in bills.values() if isinstance(bill, Bill)]
     small = unit(int(statistics.median([bill.flops for bill in known] or [0])))
     several = len(groups) > 1
@@ -125,11 +125,11 @@ def _figure(figure: str, found: float) -> str:
     return value(found, percent=percent(figure, [found]))
 
 
-def _all(groups: Mapping[str, Sequence[RunFolder]]) -> list[RunFolder]:
+def _all(groups: Mapping[str, Sequence[StoredRun]]) -> list[StoredRun]:
     return [run for members in groups.values() for run in members]
 
 
-def _costs(key: str, runs: Sequence[RunFolder], bills: Mapping[str, Bill | Absent]) -> list[Chart]:
+def _costs(key: str, runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent]) -> list[Chart]:
     main = main_figure(runs)
     points = []
     for run in runs:
@@ -156,7 +156,7 @@ def _costs(key: str, runs: Sequence[RunFolder], bills: Mapping[str, Bill | Absen
     ]
 
 
-def _learning(key: str, runs: Sequence[RunFolder]) -> list[Chart]:
+def _learning(key: str, runs: Sequence[StoredRun]) -> list[Chart]:
     """Charts of the training loss and of the main figure, if there are any."""
     made = []
     losses = curves_of(runs, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ranp.page import charts
-from ranp.page.gather import RunFolder
+from ranp.page.gather import StoredRun
 from ranp.page.markup import Chart, Section, details, drawing, name, note, table, text
 from ranp.page.rebuilding import Absent
 from ranp.page.whatif import whatif
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["detail", "lede"]
 
 
-def lede(run: RunFolder) -> str:
+def lede(run: StoredRun) -> str:
     """The run in a sentence or two."""
     report = run.report
     if report is None:
@@ -34,7 +34,7 @@ def lede(run: RunFolder) -> str:
     )
 
 
-def detail(run: RunFolder, key: str, study: Study | Absent, *, heading: str, introduced: bool = False) -> Section:
+def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, introduced: bool = False) -> Section:
     """The section of a run that pruned.
 
     Args:
@@ -247,7 +247,7 @@ def _stays(report: Report) -> str:
     )
 
 
-def _made(run: RunFolder) -> str:
+def _made(run: StoredRun) -> str:
     report = run.report
     told: dict[str, Any] = {
         "folder": run.folder.name,

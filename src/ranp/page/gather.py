@@ -12,11 +12,12 @@ from typing import Any
 from ranp.choosing.plan import Plan
 from ranp.errors import StorageError
 from ranp.files import atomic
+from ranp.files.journal import NAME
 from ranp.page.tables import Table, comparison_table, table_from
-from ranp.reporting.folder import RECIPE, RECIPE_VERSION, settle
+from ranp.reporting.folder import RunFolder
 from ranp.reporting.report import Report
 
-__all__ = ["Gathered", "RunFolder", "gather"]
+__all__ = ["Gathered", "StoredRun", "gather"]
 
 FULL = "full"
 _DEPTH = 3
@@ -29,7 +30,7 @@ _TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
+class StoredRun:
     """One run, as its files tell it.
 
     Attributes:
@@ -75,11 +76,6 @@ class RunFolder:
         return found if isinstance(found, int) else 0
 
     @property
-    def scores(self) -> Path:
-        """Where its raw scores lie, if they do."""
-        return self.folder / "scores.safetensors"
-
-    @property
     def figures(self) -> dict[str, float]:
         """Of the last validation; empty if there was none."""
         for record in reversed(self.records):
@@ -103,7 +99,7 @@ class RunFolder:
 class Gathered:
     """Everything the page is about."""
 
-    runs: tuple[RunFolder, ...]
+    runs: tuple[StoredRun, ...]
     tables: tuple[Table, ...]
 
 
@@ -121,7 +117,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     found: list[tuple[Path, Path]] = []
     tables: list[Table] = []
     for top in folders:
-        settle(top)
+        RunFolder(top).settle()
         if not top.is_dir():
             raise StorageError(f"{str(top)!r} is not a folder. Pass one that ranp prune, train or reproduce wrote.")
         inside = _runs_below(top, _DEPTH)
@@ -149,7 +145,7 @@ def _rank(method: str) -> int:
 
 def _runs_below(folder: Path, depth: int) -> list[Path]:
     """Run folders, a folder of its own first and alone: what lies below a run belongs to it."""
-    if (folder / "recipe.json").is_file():
+    if RunFolder(folder).begun:
         return [folder]
     if not depth:
         return []
@@ -163,23 +159,16 @@ def _name(top: Path, folder: Path) -> str:
     return _SUM.sub("", path.removeprefix("cells/")) if path.startswith("cells/") else path
 
 
-def _read(folder: Path, name: str) -> RunFolder:
-    from ranp.paper.training.journal import NAME, records
-
-    recipe = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
-    if not isinstance(recipe.get("model"), str):
-        raise StorageError(
-            f'{str(folder / "recipe.json")!r} does not name the network: its "model" is {recipe.get("model")!r}. '
-            "Restore it, or make the run again."
-        )
-    plan, report = folder / "plan.json", folder / "report.json"
-    return RunFolder(
-        folder=folder,
+def _read(path: Path, name: str) -> StoredRun:
+    run = RunFolder(path)
+    recipe, journal = run.recipe(), path / NAME
+    return StoredRun(
+        folder=path,
         label=str(recipe.get("label") or name),
         recipe=recipe,
-        plan=Plan.load(plan) if plan.is_file() else None,
-        report=Report.load(report) if report.is_file() else None,
-        records=tuple(_checked(folder / NAME, records(folder))) if (folder / NAME).is_file() else (),
+        plan=run.plan(),
+        report=run.report(),
+        records=tuple(_checked(journal, run.records())) if journal.is_file() else (),
     )
 
 
@@ -209,10 +198,10 @@ def _is_record(record: Any) -> bool:
     )
 
 
-def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
+def _told_apart(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs with labels that differ; equal ones get the end of their path, then a number."""
     labels = [run.label for run in runs]
-    apart: dict[str, RunFolder] = {}
+    apart: dict[str, StoredRun] = {}
     for run in runs:
         path = "/".join(run.folder.resolve().parts[-2:]).removeprefix("cells/")
         name = label = run.label if labels.count(run.label) == 1 else path

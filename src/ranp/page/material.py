@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranp.page.choosing import of_task, representatives
-from ranp.page.gather import RunFolder, gather
+from ranp.page.gather import StoredRun, gather
 from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
 from ranp.page.tables import Table
 from ranp.paper.naming import NOTHING, Trust
+from ranp.progress import Labelled, silent, under
 
 if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
     from ranp.reporting.study import Study
 
-__all__ = ["Material", "Progress", "chosen", "collect"]
-
-Progress = Callable[[str, int, int, str], object]
-"""``(what is going on, done, total, remark)``."""
+__all__ = ["Material", "chosen", "collect"]
 
 _DETAILED = 4
 _BLIND = "random"
@@ -41,19 +39,19 @@ class Material:
         pictures: Example predictions by task; no entry where nothing was trained.
     """
 
-    runs: tuple[RunFolder, ...]
+    runs: tuple[StoredRun, ...]
     tables: tuple[Table, ...]
     bills: Mapping[str, Bill | Absent]
     studies: Mapping[str, Study | Absent]
     pictures: Mapping[str, tuple[Picture, ...] | Absent]
 
     @property
-    def details(self) -> list[RunFolder]:
+    def details(self) -> list[StoredRun]:
         """The runs that get a section of their own."""
         return [run for label in self.studies for run in self.runs if run.label == label]
 
 
-def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust: Trust = NOTHING) -> Material:
+def collect(folders: Sequence[Path], progress: Labelled | None = None, *, trust: Trust = NOTHING) -> Material:
     """Reads folders, and works out what needs the networks.
 
     Args:
@@ -64,9 +62,12 @@ def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust:
     Raises:
         StorageError: A folder is none, holds nothing to report, or a file of it is torn or of another kind.
     """
-    told = progress or _silent
+    told = progress or silent
     gathered = gather([Path(folder) for folder in folders])
-    studies = {run.label: study_of(run, _under(run.label, told), trust=trust) for run in chosen(gathered.runs)}
+    studies = {
+        run.label: study_of(run, under(f"other sparsities of {run.label}", told), trust=trust)
+        for run in chosen(gathered.runs)
+    }
     groups = of_task([run for run in gathered.runs if run.records])
     pictures: dict[str, tuple[Picture, ...] | Absent] = {}
     for number, (task, members) in enumerate(groups.items(), 1):
@@ -75,7 +76,7 @@ def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust:
     return Material(gathered.runs, gathered.tables, bills_of(gathered.runs, trust), studies, pictures)
 
 
-def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:
+def chosen(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs that get a section of their own: all that pruned by scores if they are few, else one of each task."""
     pruned = [run for run in runs if run.report is not None]
     telling = [run for run in pruned if run.method != _BLIND] or pruned
@@ -85,13 +86,5 @@ def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:
     return best[:_DETAILED]
 
 
-def _rank(run: RunFolder) -> int:
+def _rank(run: StoredRun) -> int:
     return _FIRST.index(run.method) if run.method in _FIRST else len(_FIRST)
-
-
-def _under(label: str, progress: Progress) -> Callable[[int, int], object]:
-    return lambda done, total: progress(f"other sparsities of {label}", done, total, "")
-
-
-def _silent(label: str, done: int, total: int, remark: str) -> None:
-    """Tells nobody."""

@@ -12,19 +12,31 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ranp.errors import UnsupportedError, unknown_name
+
+if TYPE_CHECKING:
+    from ranp.costs.step import TrainingStep
 
 __all__ = ["Recipe", "as_arguments"]
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimiser": ("sgd", "adam"),
     "schedule": ("constant", "exponential", "step"),
-    "precision": ("float32", "bf16", "fp16"),
+    "precision": ("float32", "amp-bfloat16", "amp-float16"),
     "batch_norm": ("rank", "sync"),
     "init": ("glorot", "orthogonal", "kaiming"),
 }
+_ALSO: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "optimiser": {
+        "momentum": {"optimiser": "sgd"},
+        "nesterov": {"optimiser": "sgd", "nesterov": True},
+        "amsgrad": {"optimiser": "adam", "amsgrad": True},
+    },
+    "precision": {"bf16": {"precision": "amp-bfloat16"}, "fp16": {"precision": "amp-float16"}},
+}
+"""Other words for a choice, and the fields they stand for: those of ``ranp.TrainingStep``, and of older recipes."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "size": (8, 640),
     "epochs": (1, 10**6),
@@ -58,7 +70,7 @@ class Recipe:
         size: Edge of a training sample, as the task means it.
         epochs: Passes over the training data.
         batch: Samples of one optimiser step, over all ranks and all accumulated parts.
-        optimiser: ``"sgd"`` or ``"adam"``.
+        optimiser: ``"sgd"`` or ``"adam"``; ``"momentum"``, ``"nesterov"`` and ``"amsgrad"`` set their fields, too.
         learning_rate: At the first epoch.
         momentum: Of SGD.
         nesterov: Nesterov's momentum, of SGD.
@@ -76,7 +88,7 @@ class Recipe:
         valid_every: Epochs from one validation to the next; the last epoch is always validated.
         fold: Which part of the data validates: of five folds (BraTS), of three splits (UCF101).
         accumulate: Parts that a rank's share of a batch is computed in, one after the other.
-        precision: ``"float32"``, or the type of autocast, ``"bf16"`` or ``"fp16"``.
+        precision: ``"float32"``, or autocast: ``"amp-bfloat16"`` (``"bf16"``) or ``"amp-float16"`` (``"fp16"``).
         channels_last: Memory format ``channels_last_3d``.
         compile: ``torch.compile``.
         batch_norm: Over which samples batch norm takes its statistics: those of a ``"rank"``, or ``"sync"``, of all.
@@ -125,14 +137,17 @@ class Recipe:
     def __post_init__(self) -> None:
         """Refuses values out of range, whoever made the recipe."""
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        for name, words in _ALSO.items():
+            for entry, meant in words.get(str(getattr(self, name)), {}).items():
+                object.__setattr__(self, entry, meant)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise UnsupportedError(unknown_name(name, getattr(self, name), allowed))
-        for entry in dataclasses.fields(self):
-            value: Any = getattr(self, entry.name)
-            kind, *optional = str(entry.type).split(" | ")
+                raise UnsupportedError(unknown_name(name, getattr(self, name), (*allowed, *_ALSO.get(name, ()))))
+        for typed in dataclasses.fields(self):
+            value: Any = getattr(self, typed.name)
+            kind, *optional = str(typed.type).split(" | ")
             if kind in _KINDS and not (value is None and optional):
-                _check(entry.name, kind, value)
+                _check(typed.name, kind, value)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise UnsupportedError(f"learning_rate={self.learning_rate}: it must be finite and above 0.")
         if not 0 <= self.momentum < 1:
@@ -145,6 +160,24 @@ class Recipe:
             raise UnsupportedError(
                 f"milestones={list(self.milestones)}: they must be epochs above 0, in rising order, none twice."
             )
+
+    def step(self, ranks: int = 1) -> TrainingStep:
+        """What one training step is to budgets and predictions of memory and time.
+
+        >>> Recipe("unet3d-shapenet", 64, 1, 12, "sgd", 0.1, nesterov=True, accumulate=2, precision="bf16").step()
+        TrainingStep(batch=6, optimiser='nesterov', precision='amp-bfloat16', checkpointing=False)
+
+        Args:
+            ranks: Processes that share a batch; the step is that of one of them, on one accumulated part.
+        """
+        from ranp.costs.step import TrainingStep
+
+        optimiser = self.optimiser
+        if optimiser == "sgd" and self.momentum:
+            optimiser = "nesterov" if self.nesterov else "momentum"
+        elif optimiser == "adam" and self.amsgrad:
+            optimiser = "amsgrad"
+        return TrainingStep(max(1, self.batch // (ranks * self.accumulate)), optimiser, self.precision)
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""

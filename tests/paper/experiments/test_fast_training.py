@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from ranp.files.checkpoints import Mark
+from ranp.files.journal import Journal
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.fast_training import FAST_TRAINING, cell_of, curve_of, reached
-from ranp.paper.training.checkpoints import Mark
-from ranp.paper.training.journal import Journal
 from tests.support.crafted import crafted, result_of, rows_of
 
 

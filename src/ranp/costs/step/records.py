@@ -9,8 +9,9 @@ import torch
 
 from ranp import arguments
 
-OPTIMISERS = ("sgd", "momentum", "adam", "adamw", "rmsprop", "none")
-"""``momentum`` is SGD with momentum; ``none`` stops after the backward pass."""
+OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "amsgrad", "adamw", "rmsprop", "none")
+"""``momentum`` and ``nesterov`` are SGD with momentum, ``amsgrad`` is Adam with it; ``none`` stops after the backward
+pass."""
 
 WHOLE = {
     "float32": torch.float32,
@@ -33,7 +34,8 @@ class TrainingStep:
 
     Attributes:
         batch: Inputs are repeated or cut to this many; None leaves them as they are.
-        optimiser: ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"rmsprop"`` or ``"none"``.
+        optimiser: ``"sgd"``, ``"momentum"``, ``"nesterov"``, ``"adam"``, ``"amsgrad"``, ``"adamw"``, ``"rmsprop"`` or
+            ``"none"``.
         precision: ``"float32"``, ``"float64"``, ``"bfloat16"``, ``"float16"``: that of the whole network, or
             ``"amp-bfloat16"``, ``"amp-float16"``: forward pass and loss inside ``torch.autocast``.
         checkpointing: Blocks keep their inputs only and are computed again in the backward pass.

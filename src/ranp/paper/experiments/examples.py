@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from ranp.paper import models
 from ranp.paper.experiments import main
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
@@ -18,10 +16,8 @@ from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS, cost, paper_figures
 from ranp.paper.published import FIGURES
 from ranp.paper.published import main as printed
-from ranp.paper.recipe import as_arguments
-from ranp.paper.training.evaluation import recipe_of
-from ranp.reporting.folder import read_run
-from ranp.slimming import storage
+from ranp.paper.training import evaluation
+from ranp.reporting.folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,10 +41,7 @@ def trained(folder: Path) -> nn.Module:
         StorageError: It is no folder of a finished training run.
         PlanMismatchError: The network does not fit.
     """
-    read_run(folder)
-    stored, _ = recipe_of(folder)
-    options = as_arguments(stored.get("options", {}))
-    return storage.load(folder / "model.safetensors", partial(models.build, stored["model"], **options)).eval()
+    return evaluation.trained(RunFolder(folder))[0].eval()
 
 
 def _present(results: Results, wanted: Wanted) -> Presentation:

@@ -18,7 +18,7 @@ from ranp.paper.experiments.studying import axis_of, titled
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.experiments.texts import KEPT_ONE, METHODS, cost
 from ranp.paper.published import Quote, quotes
-from ranp.paper.training.journal import records
+from ranp.paper.training.runs import records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

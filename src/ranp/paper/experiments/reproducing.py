@@ -10,7 +10,7 @@ from ranp.errors import UnsupportedError
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import read
 from ranp.paper.experiments.running import Place, Told, run_all
-from ranp.reporting.folder import check_folder
+from ranp.reporting.folder import RunFolder
 
 __all__ = ["Share", "reproduce_one", "share_of"]
 
@@ -62,7 +62,7 @@ def reproduce_one(
     Raises:
         RanpError: Cells cannot be run, or the folder cannot be written to.
     """
-    check_folder(out, force=True)
+    RunFolder(out).check(force=True)
     place = Place(out, device)
     cells = tuple(dict.fromkeys(experiment.cells(wanted)))
     mine = cells if share is None else cells[share[0] - 1 :: share[1]]

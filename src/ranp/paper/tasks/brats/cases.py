@@ -12,7 +12,8 @@ from ranp.paper.tasks.brats.files import Case, find_cases
 from ranp.paper.tasks.brats.folds import folds_of, split
 from ranp.paper.tasks.brats.preprocessing import Volume
 from ranp.paper.tasks.brats.samples import Crops, Wholes
-from ranp.paper.tasks.task import Progress, Source
+from ranp.paper.tasks.task import Source
+from ranp.progress import Progress
 
 __all__ = ["RealCases", "open_folder"]
 

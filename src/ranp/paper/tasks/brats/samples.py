@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ranp.errors import DataError
 from ranp.paper.tasks.brats.preprocessing import Volume
-from ranp.paper.tasks.task import Progress, Sample, Samples
+from ranp.paper.tasks.task import Sample, Samples
+from ranp.progress import Progress
 
 __all__ = ["Cases", "Crops", "Wholes", "crop"]
 

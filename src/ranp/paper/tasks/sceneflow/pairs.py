@@ -17,7 +17,8 @@ from torch import Tensor
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper.tasks.sceneflow.metrics import UNKNOWN
 from ranp.paper.tasks.sceneflow.pfm import read_pfm
-from ranp.paper.tasks.task import Progress, Sample, Samples
+from ranp.paper.tasks.task import Sample, Samples
+from ranp.progress import Progress
 
 __all__ = ["FilePairs", "Pair", "normalised"]
 

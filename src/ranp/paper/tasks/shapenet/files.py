@@ -6,7 +6,7 @@ used, a label from 0 to 49). Whatever does not look right is refused with file, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.scans import Scans
 from ranp.paper.tasks.shapenet.solids import Labels, Points
 from ranp.paper.tasks.task import available
+from ranp.progress import Progress
 
 __all__ = ["PublishedShapes", "Shape", "read_shape"]
 
@@ -68,7 +69,7 @@ class PublishedShapes(Scans):
         """
         return read_shape(self.shapes[index])
 
-    def check(self, progress: Callable[[int, int], object] | None = None) -> None:
+    def check(self, progress: Progress | None = None) -> None:
         """Reads every shape once.
 
         Raises:

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
-from ranp.paper.tasks.task import Inputs, Metrics, Progress, Sample, Samples, Source, Task, available
+from ranp.paper.tasks.task import Inputs, Metrics, Sample, Samples, Source, Task, available
 from ranp.paper.tasks.ucf101.clips import CLIPS, FRAMES, centre, corner, cut, inspect, open_reel, read_clip, starts
 from ranp.paper.tasks.ucf101.files import CLASSES, Split, Video, read_split
 from ranp.paper.tasks.ucf101.procedural import train_data, valid_data
+from ranp.progress import Progress
 from ranp.running.calling import call
 
 __all__ = ["UCF101", "Clips", "loss", "metrics", "open_videos", "predict"]
