@@ -46,13 +46,14 @@ def fit(
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
 
-    allowed, step = _bytes(memory), replace(step_of(training), batch=None)
+    asked = step_of(training, source)
+    allowed, step = _bytes(memory), replace(asked, batch=None)
     if source["task"] is None and source["batches"] is None:
         pruning = {**pruning, "criterion": pruning["criterion"] or "magnitude"}
     setup = prepare(model, options_of(pruning), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
-    wanted = step_of(training, source).batch or int(next(iter(tensors_in(given))).shape[0])
+    wanted = asked.batch or int(next(iter(tensors_in(given))).shape[0])
     network = make(setup.network, "cpu")
     at = with_space(given, space, wanted)
     rooms = {
