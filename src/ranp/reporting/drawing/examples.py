@@ -49,7 +49,7 @@ def examples(pictures: Sequence[Picture], *, width: float = TWO_COLUMNS) -> Figu
     """The pictures below each other, images and voxels as small images inside the file.
 
     Args:
-        pictures: As ``ranp.paper.pictures`` makes them.
+        pictures: As ``ranp.paper.tasks.pictures`` makes them.
         width: Inches at most; panels become no taller than 1.5 inches.
 
     Raises:
