@@ -7,13 +7,13 @@ from typing import Any
 
 from ranp.choosing.plan import Plan, Sparsity
 from ranp.page.choosing import kinds, of_task, representatives
-from ranp.page.gather import RunFolder
+from ranp.page.gather import StoredRun
 
 
-def run(label: str, method: str, seed: int = 0, sparsity: float = 0.5, **recipe: Any) -> RunFolder:
+def run(label: str, method: str, seed: int = 0, sparsity: float = 0.5, **recipe: Any) -> StoredRun:
     plan = Plan({"a": (0,)}, {"a": 2}, {}, Sparsity(sparsity, 1, 2, 2), {"method": method})
     told = {"model": "unet3d-shapenet", "task": "shapenet", "recipe": {"epochs": 2, "seed": seed}, **recipe}
-    return RunFolder(Path(label), label, told, plan)
+    return StoredRun(Path(label), label, told, plan)
 
 
 RUNS = (

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from ranp.page.curves import Figure, curves_of, main_figure, percent
-from ranp.page.gather import RunFolder
+from ranp.page.gather import StoredRun
 
 
 def run(
     label: str, losses: list[float | None], seed: int = 0, task: str = "shapenet", figure: str = "miou"
-) -> RunFolder:
+) -> StoredRun:
     records = []
     for epoch, loss in enumerate(losses, 1):
         records.append({"kind": "step", "epoch": epoch, "step": epoch, "loss": loss})
         valid = {figure: None if loss is None else loss / 10}
         records.append({"kind": "epoch", "epoch": epoch, "step": epoch, "loss": loss, "valid": valid})
     recipe = {"model": "unet3d-shapenet", "task": task, "recipe": {"seed": seed}}
-    return RunFolder(Path(label), label, recipe, records=tuple(records))
+    return StoredRun(Path(label), label, recipe, records=tuple(records))
 
 
 def test_few_runs_are_drawn_one_by_one() -> None:
@@ -55,7 +55,7 @@ def test_the_main_figure_is_the_tasks_own() -> None:
     assert main_figure([run("a", [1.0])]) == Figure("miou", True)
     assert main_figure([run("a", [1.0], task="sceneflow", figure="epe")]) == Figure("epe", False)
     assert main_figure([run("a", [1.0], task="", figure="mine")]) == Figure("mine", True)
-    assert main_figure([RunFolder(Path("a"), "a", {"model": "m"})]) is None
+    assert main_figure([StoredRun(Path("a"), "a", {"model": "m"})]) is None
 
 
 def test_shares_are_percent_and_errors_are_not() -> None:

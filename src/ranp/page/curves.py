@@ -10,8 +10,9 @@ from itertools import accumulate
 from typing import Any
 
 from ranp.page.choosing import kinds
-from ranp.page.gather import RunFolder
-from ranp.page.wording import method_name, share
+from ranp.page.gather import StoredRun
+from ranp.reporting.format import share
+from ranp.reporting.looks import method_name
 
 __all__ = ["ALONE", "Curve", "Figure", "curves_of", "main_figure", "percent"]
 
@@ -50,7 +51,7 @@ class Figure:
     higher_is_better: bool = True
 
 
-def main_figure(runs: Sequence[RunFolder]) -> Figure | None:
+def main_figure(runs: Sequence[StoredRun]) -> Figure | None:
     """The main figure of the runs of one task; the first that was measured if the task is not one of ours."""
     from ranp.paper import tasks
 
@@ -69,7 +70,7 @@ def percent(name: str, values: Sequence[float]) -> bool:
     return "epe" not in name and all(0 <= value <= 1 for value in values)
 
 
-def curves_of(runs: Sequence[RunFolder], figure: str | None) -> tuple[Curve, ...]:
+def curves_of(runs: Sequence[StoredRun], figure: str | None) -> tuple[Curve, ...]:
     """One curve for each run, or where there are many one for those that differ by their seed alone.
 
     Args:
@@ -84,7 +85,7 @@ def curves_of(runs: Sequence[RunFolder], figure: str | None) -> tuple[Curve, ...
     return tuple(curve for curve in means if curve.x)
 
 
-def _label(run: RunFolder, groups: Sequence[Sequence[RunFolder]]) -> str:
+def _label(run: StoredRun, groups: Sequence[Sequence[StoredRun]]) -> str:
     """The method, with the network and the sparsity where others of the same method differ by it."""
     alike = [group[0] for group in groups if group[0].method == run.method]
     words = [method_name(run.method)]
@@ -95,7 +96,7 @@ def _label(run: RunFolder, groups: Sequence[Sequence[RunFolder]]) -> str:
     return " ".join(words)
 
 
-def _mean(name: str, runs: Sequence[RunFolder], figure: str | None) -> Curve:
+def _mean(name: str, runs: Sequence[StoredRun], figure: str | None) -> Curve:
     values: dict[float, list[float]] = {}
     trained = 0
     for run in runs:
@@ -109,7 +110,7 @@ def _mean(name: str, runs: Sequence[RunFolder], figure: str | None) -> Curve:
     return Curve(label, runs[0].method, x, mean, *((low, high) if trained > 1 else ()))
 
 
-def _points(run: RunFolder, figure: str | None, *, fine: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _points(run: StoredRun, figure: str | None, *, fine: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Epochs and values: of every epoch, or of every step in as many bins as a screen shows, if it is ``fine``."""
     epochs = [record for record in run.records if record.get("kind") == "epoch"]
     steps = [record for record in run.records if record.get("kind") == "step"]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from ranp.errors import StorageError
 from ranp.page.choosing import of_task, representatives
 from ranp.page.curves import main_figure
-from ranp.page.gather import FULL, RunFolder
+from ranp.page.gather import FULL, StoredRun
 from ranp.page.material import Material
 from ranp.page.rebuilding import Absent, Bill
-from ranp.reporting.amounts import MB
+from ranp.reporting.format import MB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ def _figures(material: Material) -> Iterator[tuple[str, Figure]]:
             yield f"{_file(task)}-examples", drawing.examples(found)
 
 
-def _one_of_each(runs: Sequence[RunFolder]) -> dict[str, RunFolder]:
+def _one_of_each(runs: Sequence[StoredRun]) -> dict[str, StoredRun]:
     """By label if they are few, else one of each method, of the least seed."""
     if len(runs) <= _CURVES and len({run.method for run in runs}) == len(runs):
         return {run.method: run for run in runs}
@@ -91,7 +91,7 @@ def _one_of_each(runs: Sequence[RunFolder]) -> dict[str, RunFolder]:
     return {run.method: run for run in representatives(runs)}
 
 
-def _ratios(runs: Sequence[RunFolder]) -> tuple[dict[str, list[float]], list[str]]:
+def _ratios(runs: Sequence[StoredRun]) -> tuple[dict[str, list[float]], list[str]]:
     """The share that every layer retains, by method, of the runs whose network is that of the first that pruned."""
     pruned = [run for run in runs if run.plan is not None and run.method != FULL]
     if not pruned or pruned[0].plan is None:
@@ -106,7 +106,7 @@ def _ratios(runs: Sequence[RunFolder]) -> tuple[dict[str, list[float]], list[str
     return shares, list(channels)
 
 
-def _points(task: str, runs: Sequence[RunFolder], material: Material) -> list[ScatterPoint]:
+def _points(task: str, runs: Sequence[StoredRun], material: Material) -> list[ScatterPoint]:
     """Means over the runs of each method; none without a full network to compare with."""
     from ranp.reporting.drawing import ScatterPoint
 

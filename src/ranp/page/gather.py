@@ -14,14 +14,14 @@ from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.page.tables import Table, comparison_table, table_from
 from ranp.reporting.folder import RECIPE, RECIPE_VERSION, settle
+from ranp.reporting.looks import FULL as FULL
+from ranp.reporting.looks import rank
 from ranp.reporting.report import Report
 
-__all__ = ["Gathered", "RunFolder", "gather"]
+__all__ = ["Gathered", "StoredRun", "gather"]
 
-FULL = "full"
 _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
-_ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
 _SUM = re.compile(r"-[0-9a-f]{10}$")
 _LARGEST = 1e300
 """The largest figure in a journal: sums of them are still finite."""
@@ -29,7 +29,7 @@ _TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
+class StoredRun:
     """One run, as its files tell it.
 
     Attributes:
@@ -103,7 +103,7 @@ class RunFolder:
 class Gathered:
     """Everything the page is about."""
 
-    runs: tuple[RunFolder, ...]
+    runs: tuple[StoredRun, ...]
     tables: tuple[Table, ...]
 
 
@@ -138,13 +138,8 @@ def gather(folders: Sequence[Path]) -> Gathered:
         unique.setdefault(folder.resolve(), (top, folder))
     order = {top: number for number, top in reversed(list(enumerate(folders)))}
     read = [(order[top], _read(folder, _name(top, folder))) for top, folder in unique.values()]
-    ranked = sorted(read, key=lambda pair: (pair[0], _rank(pair[1].method)))
+    ranked = sorted(read, key=lambda pair: (pair[0], rank(pair[1].method)))
     return Gathered(tuple(_told_apart([run for _, run in ranked])), tuple(tables))
-
-
-def _rank(method: str) -> int:
-    """Full networks first, then methods as the paper lists them, own ones last."""
-    return _ORDER.index(method) if method in _ORDER else len(_ORDER)
 
 
 def _runs_below(folder: Path, depth: int) -> list[Path]:
@@ -163,7 +158,7 @@ def _name(top: Path, folder: Path) -> str:
     return _SUM.sub("", path.removeprefix("cells/")) if path.startswith("cells/") else path
 
 
-def _read(folder: Path, name: str) -> RunFolder:
+def _read(folder: Path, name: str) -> StoredRun:
     from ranp.paper.training.journal import NAME, records
 
     recipe = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
@@ -173,7 +168,7 @@ def _read(folder: Path, name: str) -> RunFolder:
             "Restore it, or make the run again."
         )
     plan, report = folder / "plan.json", folder / "report.json"
-    return RunFolder(
+    return StoredRun(
         folder=folder,
         label=str(recipe.get("label") or name),
         recipe=recipe,
@@ -209,10 +204,10 @@ def _is_record(record: Any) -> bool:
     )
 
 
-def _told_apart(runs: Sequence[RunFolder]) -> list[RunFolder]:
+def _told_apart(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs with labels that differ; equal ones get the end of their path, then a number."""
     labels = [run.label for run in runs]
-    apart: dict[str, RunFolder] = {}
+    apart: dict[str, StoredRun] = {}
     for run in runs:
         path = "/".join(run.folder.resolve().parts[-2:]).removeprefix("cells/")
         name = label = run.label if labels.count(run.label) == 1 else path

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranp.page.choosing import of_task, representatives
-from ranp.page.gather import RunFolder, gather
+from ranp.page.gather import StoredRun, gather
 from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
 from ranp.page.tables import Table
 from ranp.paper.naming import NOTHING, Trust
+from ranp.reporting.looks import FULL, rank
 
 if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
@@ -24,7 +25,6 @@ Progress = Callable[[str, int, int, str], object]
 
 _DETAILED = 4
 _BLIND = "random"
-_FIRST = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "snip")
 _BESIDE = 4
 """Networks whose predictions fit beside each other."""
 
@@ -41,14 +41,14 @@ class Material:
         pictures: Example predictions by task; no entry where nothing was trained.
     """
 
-    runs: tuple[RunFolder, ...]
+    runs: tuple[StoredRun, ...]
     tables: tuple[Table, ...]
     bills: Mapping[str, Bill | Absent]
     studies: Mapping[str, Study | Absent]
     pictures: Mapping[str, tuple[Picture, ...] | Absent]
 
     @property
-    def details(self) -> list[RunFolder]:
+    def details(self) -> list[StoredRun]:
         """The runs that get a section of their own."""
         return [run for label in self.studies for run in self.runs if run.label == label]
 
@@ -75,18 +75,18 @@ def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust:
     return Material(gathered.runs, gathered.tables, bills_of(gathered.runs, trust), studies, pictures)
 
 
-def chosen(runs: Sequence[RunFolder]) -> list[RunFolder]:
+def chosen(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs that get a section of their own: all that pruned by scores if they are few, else one of each task."""
     pruned = [run for run in runs if run.report is not None]
     telling = [run for run in pruned if run.method != _BLIND] or pruned
     if len(telling) <= _DETAILED:
         return telling
-    best = [sorted(representatives(members), key=_rank)[0] for members in of_task(telling).values()]
+    best = [min(representatives(members), key=_place) for members in of_task(telling).values()]
     return best[:_DETAILED]
 
 
-def _rank(run: RunFolder) -> int:
-    return _FIRST.index(run.method) if run.method in _FIRST else len(_FIRST)
+def _place(run: StoredRun) -> tuple[bool, int]:
+    return run.method == FULL, rank(run.method)
 
 
 def _under(label: str, progress: Progress) -> Callable[[int, int], object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ranp.costs.measuring import profile
 from ranp.errors import RanpError, UnsupportedError
-from ranp.page.gather import FULL, RunFolder
+from ranp.page.gather import FULL, StoredRun
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
@@ -47,7 +47,7 @@ class Bill:
     memory: int
 
 
-def network_of(run: RunFolder, trust: Trust = NOTHING) -> tuple[Build, Any]:
+def network_of(run: StoredRun, trust: Trust = NOTHING) -> tuple[Build, Any]:
     """What makes the full network of a run, and inputs of one call without data.
 
     Where the folder names no code, it says all that is needed, and nothing of what else was said takes its place.
@@ -65,7 +65,7 @@ def network_of(run: RunFolder, trust: Trust = NOTHING) -> tuple[Build, Any]:
     return network.build, example
 
 
-def bills_of(runs: Sequence[RunFolder], trust: Trust) -> dict[str, Bill | Absent]:
+def bills_of(runs: Sequence[StoredRun], trust: Trust) -> dict[str, Bill | Absent]:
     """What each run's network takes, by label: from its report, from the report of a run of the same network, or
     counted on the network itself.
     """  # noqa: D205 -- one sentence
@@ -86,7 +86,7 @@ def bills_of(runs: Sequence[RunFolder], trust: Trust) -> dict[str, Bill | Absent
     return bills
 
 
-def _counted(run: RunFolder, trust: Trust) -> Bill:
+def _counted(run: StoredRun, trust: Trust) -> Bill:
     build, example = network_of(run, trust)
     model = hollow(build)
     if run.plan is not None:
@@ -96,7 +96,7 @@ def _counted(run: RunFolder, trust: Trust) -> Bill:
 
 
 def study_of(
-    run: RunFolder, progress: Callable[[int, int], object] | None = None, *, trust: Trust = NOTHING
+    run: StoredRun, progress: Callable[[int, int], object] | None = None, *, trust: Trust = NOTHING
 ) -> Study | Absent:
     """How widths and costs move with sparsity, for the run's method and for importance alone.
 
@@ -118,7 +118,7 @@ def study_of(
     return _attempt("Other sparsities", partial(_studied, run, raw, trust, progress))
 
 
-def _studied(run: RunFolder, raw: Scores, trust: Trust, progress: Callable[[int, int], object] | None) -> Study:
+def _studied(run: StoredRun, raw: Scores, trust: Trust, progress: Callable[[int, int], object] | None) -> Study:
     from ranp.reporting.study import study
 
     build, example = network_of(run, trust)
@@ -136,7 +136,7 @@ def _studied(run: RunFolder, raw: Scores, trust: Trust, progress: Callable[[int,
     )
 
 
-def pictures_of(runs: Sequence[RunFolder], trust: Trust) -> tuple[Picture, ...] | Absent:
+def pictures_of(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...] | Absent:
     """What trained networks of one task predict on samples they were not trained on, beside the truth.
 
     Args:
@@ -149,7 +149,7 @@ def pictures_of(runs: Sequence[RunFolder], trust: Trust) -> tuple[Picture, ...] 
     return _attempt("Example predictions", partial(_pictured, done, trust))
 
 
-def _pictured(runs: Sequence[RunFolder], trust: Trust) -> tuple[Picture, ...]:
+def _pictured(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...]:
     from ranp.paper import tasks
     from ranp.paper.tasks.pictures import pictures
     from ranp.paper.training.evaluation import data_of, recipe_of

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ranp.errors import DataError
 from ranp.reporting.drawing.images import aspect, colour_map, image_of, overlay_colour
-from ranp.reporting.drawing.style import GREEN, TWO_COLUMNS, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, blank, finished, plain, styled, title_of
 from ranp.reporting.drawing.values import Panel, Picture, Scale
+from ranp.reporting.looks import GREEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
