@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # every public name, written once: what is below reads it fro
     from ranp.errors import RanpError as RanpError
     from ranp.errors import StorageError as StorageError
     from ranp.errors import UnsupportedError as UnsupportedError
+    from ranp.options import Options as Options
     from ranp.pruning import Pruned as Pruned
     from ranp.pruning import prune as prune
     from ranp.reporting.report import Report as Report

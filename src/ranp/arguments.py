@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ranp.errors import DataError, RanpError, UnsupportedError, brief, unknown_name
+from ranp.errors import DataError, RanpError, UnsupportedError, asked, brief, unknown_name
 
 LARGEST_SEED = 2**63 - 1
 """Torch takes seeds up to 2**64 - 1; every batch adds its number to the seed."""
@@ -37,7 +37,7 @@ def refused(name: str, value: object, allowed: str, error: type[RanpError] = Uns
     >>> str(refused("seed", -1, "a whole number from 0 on"))
     'seed=-1 is not allowed. Pass a whole number from 0 on.'
     """
-    return error(f"{name}={shown(value)} is not allowed. Pass {allowed}.")
+    return error(f"{asked(name, value, shown(value))} is not allowed. Pass {allowed}.")
 
 
 def shown(value: object) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class RanpError(Exception):
@@ -38,6 +40,41 @@ _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 60
 def brief(value: object) -> str:
     """A value for a message: on one line, and short."""
     return " ".join(_BRIEF.repr(value).split())
+
+
+_FLAGS: ContextVar[bool] = ContextVar("flags", default=False)
+
+
+@contextmanager
+def speaking_flags() -> Iterator[None]:
+    """While active, messages name options as the command line does."""
+    before = _FLAGS.set(True)
+    try:
+        yield
+    finally:
+        _FLAGS.reset(before)
+
+
+_NOTHING = object()
+
+
+def asked(name: str, value: object = _NOTHING, text: str = "") -> str:
+    """An option, and perhaps its value, in the words of whoever asked.
+
+    >>> asked("round_to", 4), asked("keep")
+    ('round_to=4', 'keep=')
+    >>> with speaking_flags():
+    ...     asked("round_to", 4), asked("keep"), asked("exact", True), asked("keep", ["a", "b"])
+    ('--round-to 4', '--keep', '--exact', '--keep a --keep b')
+    """
+    if not _FLAGS.get():
+        return f"{name}=" if value is _NOTHING else f"{name}={text or brief(value)}"
+    flag = "--" + name.replace("_", "-")
+    if value is _NOTHING or value is True:
+        return flag
+    if isinstance(value, list | tuple):
+        return " ".join(f"{flag} {one}" for one in value) or flag
+    return f"{flag} {value if isinstance(value, str) else text or brief(value)}"
 
 
 def unknown_name(what: str, got: object, allowed: Iterable[str]) -> str:

@@ -175,8 +175,8 @@ KINDS: dict[str, Kind] = {
     ),
     "method without sparsity": Kind(f"{SHAPENET} --method ranp-f", "--sparsity", "--method", "Pass both, or neither"),
     "sparsity out of range": Kind(f"{SHAPENET} --method ranp-f --sparsity 1.5", "--sparsity", "1.5", "from 0 up to"),
-    "sparsity to prune out of range": Kind(f"{PRUNE} --sparsity -1", "--sparsity", "-1", "from 0 up to below 1"),
-    "sparsity that is not a number": Kind(f"{PRUNE} --sparsity nan", "--sparsity", "nan", "from 0 up to below 1"),
+    "sparsity to prune out of range": Kind(f"{PRUNE} --sparsity -1", "--sparsity", "-1", "from 0 up to"),
+    "sparsity that is not a number": Kind(f"{PRUNE} --sparsity nan", "--sparsity", "nan", "from 0 up to"),
     "infeasible sparsity": Kind(
         f"{SHAPENET} --method ranp-f --sparsity 0.99", "sparsity=0.99", "removes all", "largest feasible"
     ),
@@ -185,7 +185,7 @@ KINDS: dict[str, Kind] = {
         "search unet3d-shapenet --scale cpu --method best", "method", "'best'", "Allowed: "
     ),
     "plan and method": Kind(
-        f"{SHAPENET} --plan {{plan}} --method random --sparsity 0.1", "--plan", "--method", "Pass one of them"
+        f"{SHAPENET} --plan {{plan}} --method random --sparsity 0.1", "--plan", "--sparsity", "Pass one of them"
     ),
     "device that is not there": Kind(f"{SHAPENET} --device cuda:7", "--device", "'cuda:7'", "Try --device cpu"),
     "device to search on that is not there": Kind(

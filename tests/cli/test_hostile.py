@@ -20,7 +20,7 @@ import torch
 
 from ranp.choosing.plan import Plan
 from ranp.cli import main
-from ranp.files import atomic, tensors
+from ranp.files import atomic, sealed
 from ranp.paper import tasks
 from ranp.paper.training.checkpoints import Mark
 from ranp.paper.training.journal import Journal
@@ -102,7 +102,7 @@ def begun(changes: Mapping[str, Any], state: Any = None) -> Damage:
         (run / "metrics.jsonl").unlink()
         if state is not None:
             entries = {"state": json.dumps(state), "random": "{}", "run": "mine"}
-            tensors.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
+            sealed.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
 
     return stop
 
@@ -405,7 +405,8 @@ def test_what_the_command_line_names_runs(verb: str, place: Path, capsys: pytest
     """The other side of it: code that somebody types, or trusts, is found in the working folder and run."""
     forged(model="victims_own:make", options={}, inputs=[], example="victims_own:example")(place / "run")
     (place / "victims_own.py").write_text(
-        "import torch\nfrom run_folders import network as make\ndef example(): return torch.zeros(1, 1, 8, 8, 8)\n"
+        "import torch\nfrom tests.support.run_folders import network as make\n"
+        "def example(): return torch.zeros(1, 1, 8, 8, 8)\n"
     )
     for number, how in enumerate(("--trust", f"--model victims_own:make --input {SIZE}")):
         out = place / f"result-{number}"

@@ -139,23 +139,26 @@ HEAVY = {
     *("3D-DenseNet-121, checkpointed", "SlowFast-R50, zero-initialised norms", "NL-I3D-R50", "S3D", "S3D-G", "ACVNet"),
     *("TimeSformer", "ViViT, factorised encoder", "Video Swin-T", "GwcNet-G", "GwcNet-GC", "ip-CSN-50"),
 }
-"""Networks that take seconds to prune and check: traced and cut in every run, compared in the slow one."""
+"""Networks that take seconds to prune and check: traced and cut, compared in the slow run alone."""
 
-HEAVIEST = {"SwinUNETR v2", "SENet154", "ACVNet", "SwinUNETR", "TimeSformer"}
-"""Networks that take seconds even to trace: left to the slow run altogether."""
-
-SWEPT = {
-    *("UNet, residual units", "DynUNet", "SegResNet, batch norm", "AttentionUnet", "HighResNet", "AutoEncoder", "ViT"),
-    *("R(2+1)D-18", "3D-ShuffleNet v1", "3D-MobileNet v1", "3D-ResNet-50", "StereoNet"),
+ORDINARY = {
+    *("UNet, residual units", "DynUNet", "SegResNet, batch norm", "AttentionUnet", "HighResNet", "ViT", "VoxelMorph"),
+    *("AutoencoderKL", "VQVAE", "R(2+1)D-18", "3D-ShuffleNet v1", "3D-ResNeXt-50, shortcut A", "3D-MobileNet v1"),
+    *("ConvLSTM encoder-decoder", "StereoNet", "UNETR", "MedNeXt, deep supervision, GRN", "SlowFast-R50", "GwcNet-G"),
+    *("Video Swin-T", "DiffusionModelUNet", "3D-DenseNet-121", "BasicUNetPlusPlus", "DiNTS"),
 }
+"""One network of each kind, for every run; all of them are in the slow one."""
+
+SWEPT = {"UNet, residual units", "AttentionUnet", "HighResNet", "ViT", "3D-ShuffleNet v1", "3D-MobileNet v1"}
 """Networks whose costs are followed over sparsities in every run."""
 
 
 def matrix() -> Iterator[Any]:
-    """Every network at every ratio; heavy ones, and the second ratio, are left to the slow run."""
+    """Every network at every ratio; most of them, and the second ratio, are left to the slow run."""
     for entry in ZOO.values():
         for ratio in RATIOS:
-            marks = () if entry.name not in HEAVY and ratio == RATIOS[0] else pytest.mark.slow
+            often = entry.name in ORDINARY - HEAVY and ratio == RATIOS[0]
+            marks = () if often else pytest.mark.slow
             yield pytest.param(entry, ratio, id=f"{entry.name}-{ratio:g}", marks=marks)
 
 
@@ -226,7 +229,7 @@ def test_a_network_is_pruned_right(entry: Entry, ratio: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in HEAVIEST else ()) for name in sorted(HEAVY)]
+    "name", [pytest.param(name, marks=() if name in ORDINARY else pytest.mark.slow) for name in sorted(HEAVY)]
 )
 def test_a_heavy_network_is_traced_and_cut(name: str) -> None:
     entry = ZOO[name]
@@ -288,5 +291,5 @@ def test_layers_that_no_gradient_reaches_do_not_stop_it(name: str) -> None:
 
 
 def test_the_tables_name_networks_of_the_zoo() -> None:
-    for table in (*COARSE.values(), OTHER_JUDGE, RANDOM_OR_PAIRED, PINNED, UNREACHED, HEAVY, HEAVIEST, SWEPT):
+    for table in (*COARSE.values(), OTHER_JUDGE, RANDOM_OR_PAIRED, PINNED, UNREACHED, HEAVY, ORDINARY, SWEPT):
         assert set(table) <= set(ZOO)

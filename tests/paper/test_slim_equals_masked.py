@@ -57,7 +57,7 @@ def check(case: Case, steps: tuple[float, ...]) -> None:
         widths = plan.widths
 
 
-@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == "unet3d-23" else ()) for n in NARROW])
 def test_narrow(name: str) -> None:
     check(NARROW[name], STEPS)
 

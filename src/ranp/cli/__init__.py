@@ -26,7 +26,7 @@ from ranp.cli.report import report
 from ranp.cli.reproduce import reproduce
 from ranp.cli.search import search
 from ranp.cli.train import train
-from ranp.errors import RanpError
+from ranp.errors import RanpError, speaking_flags
 
 __all__ = ["app", "main"]
 
@@ -73,7 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(_Plain("%(levelname)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.WARNING)
     try:
-        status = app(given, prog_name="ranp", standalone_mode=False)
+        with speaking_flags():
+            status = app(given, prog_name="ranp", standalone_mode=False)
     except KeyboardInterrupt:
         return _fail("interrupted", 130, debug)
     except RanpError as error:

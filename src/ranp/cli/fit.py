@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ranp.cli.console import progress_bar, say, show_json, show_table
-from ranp.cli.options import (
-    AllowMissing,
-    Batch,
-    Batches,
-    Checkpointing,
-    CriterionName,
-    DataFolder,
-    Example,
-    Inputs,
-    Json,
-    Keep,
-    LossName,
-    MaxBatches,
-    MethodName,
-    Model,
-    Optimiser,
-    Precision,
-    Scale,
-    Seed,
-    Strength,
-    Task,
-)
+from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, options_of, step_of, takes
 
 if TYPE_CHECKING:
     from ranp.choosing.plan import Plan
@@ -38,31 +18,20 @@ if TYPE_CHECKING:
 _STEP = "One training step"
 
 
+_RANKING = ("method", "strength", "criterion", "resource", "tie", "keep", "max_batches", "seed")
+
+
+@takes(pruning={name: PRUNING[name] for name in _RANKING}, source=SOURCE, training=STEP)
 def fit(
     model: Model,
+    pruning: dict[str, Any],
+    source: dict[str, Any],
+    training: dict[str, Any],
     memory: Annotated[str, typer.Option(metavar="8GiB", help="What there is: 8GiB, 500MB, ...")],
-    batch: Batch = None,
     size: Annotated[
         str | None,
         typer.Option(metavar="128x128x128", help="Wanted space of the inputs, or one edge.", rich_help_panel=_STEP),
     ] = None,
-    optimizer: Optimiser = "adam",
-    precision: Precision = "float32",
-    checkpointing: Checkpointing = False,
-    method: MethodName = "ranp-f",
-    strength: Strength = None,
-    criterion: CriterionName = None,
-    keep: Keep = None,
-    task: Task = None,
-    data: DataFolder = None,
-    allow_missing: AllowMissing = False,
-    scale: Scale = None,
-    batches: Batches = None,
-    loss: LossName = None,
-    max_batches: MaxBatches = None,
-    inputs: Inputs = None,
-    example: Example = None,
-    seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Say which batch and size fit a memory, and which sparsity makes a wanted batch and size fit.
@@ -72,41 +41,30 @@ def fit(
     """
     from ranp.choosing.budgets import told
     from ranp.cli.preparation import prepare
-    from ranp.cli.sources import Choice, make
-    from ranp.costs.step import TrainingStep
+    from ranp.cli.sources import make
     from ranp.errors import InfeasibleError
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
 
-    allowed = _bytes(memory)
-    step = TrainingStep(None, optimizer, precision, checkpointing)
-    own = criterion or ("magnitude" if task is None and batches is None else None)
-    setup = prepare(
-        model,
-        method=method,
-        criterion=own,
-        tie="max",
-        mode="train",
-        strength=strength,
-        choice=Choice(task, data, allow_missing, scale, batches, loss, None, max_batches, seed),
-        inputs=inputs or (),
-        example=example,
-    )
+    allowed, step = _bytes(memory), replace(step_of(training), batch=None)
+    if source["task"] is None and source["batches"] is None:
+        pruning = {**pruning, "criterion": pruning["criterion"] or "magnitude"}
+    setup = prepare(model, options_of(pruning), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
-    wanted = batch or int(next(iter(tensors_in(given))).shape[0])
+    wanted = training["batch"] or int(next(iter(tensors_in(given))).shape[0])
     network = make(setup.network, "cpu")
     at = with_space(given, space, wanted)
     rooms = {
-        kind: room(network, at, allowed, TrainingStep(None, optimizer, precision, kind == "checkpointing"))
+        kind: room(network, at, allowed, replace(step, checkpointing=kind == "checkpointing"))
         for kind in ("plain", "checkpointing")
     }
-    now = rooms["checkpointing" if checkpointing else "plain"]
+    now = rooms["checkpointing" if step.checkpointing else "plain"]
     plan, refusal = None, ""
     costs: dict[str, float] = {}
     if now.needed > allowed:
         try:
-            plan, costs = _made_to_fit(network, setup, at, step, allowed, keep or (), seed, max_batches, model)
+            plan, costs = _made_to_fit(network, setup, at, step, allowed)
         except InfeasibleError as error:
             refusal = str(error)
     where = f"batch {wanted} at {'x'.join(map(str, space))}"
@@ -117,7 +75,7 @@ def fit(
                 "memory": int(allowed),
                 "batch": wanted,
                 "size": list(space),
-                "step": {"optimiser": optimizer, "precision": precision, "checkpointing": checkpointing},
+                "step": {name: value for name, value in asdict(step).items() if name != "batch"},
                 "full": {kind: _plain(found) for kind, found in rooms.items()},
                 "fits": now.needed <= allowed,
                 "plan": None if plan is None else {**_removed(plan), **costs},
@@ -132,7 +90,7 @@ def fit(
             (f"largest batch at {'x'.join(map(str, space))}", *(str(found.batch) for found in rooms.values())),
             (f"largest size at batch {wanted}", *map(_size, rooms.values())),
         ],
-        title=f"{model}, {optimizer}, {precision}, {told('train-memory', allowed)}",
+        title=f"{model}, {step.optimiser}, {step.precision}, {told('train-memory', allowed)}",
     )
     if now.needed <= allowed:
         say(f"{where} fits as it is: {told('train-memory', now.needed)}")
@@ -140,7 +98,7 @@ def fit(
         removed = _removed(plan)
         say(
             f"{where} fits with a sparsity of {removed['sparsity']:.2%} "
-            f"({setup.method.name}, {setup.criterion.name}):\n"
+            f"({setup.options.how.name}, {setup.options.rule.name}):\n"
             f"  {removed['kept']} of {plan.sparsity.channels} channels, {costs['flops']:.1%} of the FLOPs, "
             f"{costs['params']:.1%} of the parameters, {told('train-memory', costs['train_memory'])} at the peak\n"
             f"  ranp prune {model} ... --budget train-memory={memory}"
@@ -151,8 +109,6 @@ def fit(
 
 def _given(setup: Setup) -> tuple[Any, Setup]:
     """The example, by default the inputs of the first batch; the setup with that batch put back."""
-    from dataclasses import replace
-
     from ranp.pruning import first_batch
 
     if setup.example is not None:
@@ -186,39 +142,18 @@ def _space(text: str, dims: int) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if len(parts) > 1 else (int(parts[0]),) * dims
 
 
-def _made_to_fit(
-    network: Any,
-    setup: Setup,
-    at: Any,
-    step: Any,
-    allowed: float,
-    keep: Any,
-    seed: int,
-    max_batches: int | None,
-    model: str,
-) -> tuple[Plan, dict[str, float]]:
+def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float) -> tuple[Plan, dict[str, float]]:
     """The plan that makes a step fit, and what is left of the network's costs."""
-    from ranp import score, trace
     from ranp.choosing.budgets import Scene
-    from ranp.choosing.selection import Selection
+    from ranp.cli.preparation import scored
     from ranp.costs.prices import Prices
     from ranp.reporting.fit import plan_for
     from ranp.tracing.layout import flags_of
 
-    found = trace(network, at)
-    with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
-        scores = score(
-            network,
-            setup.data.batches,
-            setup.data.loss,
-            trace=found,
-            criterion=setup.criterion,
-            max_batches=max_batches,
-            seed=seed,
-            progress=progress,
-        )
-    scores = setup.method.weigh(scores, setup.method.costs(found), setup.strength)
-    selection = Selection.of(scores, found, scope=setup.method.scope, keep=keep, seed=seed)
+    quiet = setup.options.rule.needs != "gradients"
+    with progress_bar(f"scoring {setup.network.name}", quiet=quiet) as progress:
+        scores, found = scored(setup, network, at, progress)
+    (selection,) = setup.options.selections(scores, found)
     plan = plan_for(selection, Scene(network, at, step), allowed)
     prices = Prices(found)
     full, slim = prices.at(prices.everything), prices.at(flags_of(found, plan.kept))

@@ -1,11 +1,23 @@
-"""Options that several verbs share, each declared once."""
+"""Flags that several verbs share, each declared once; verbs take whole groups of them.
+
+The options of ``ranp.prune`` have their names, defaults and checks in ``ranp.options``; here is what the command line
+says of each. ``@takes(PRUNING, SCORING)`` gives a verb the flags of these groups, as one dictionary for each.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+
+from ranp.options import Options
+
+if TYPE_CHECKING:
+    from ranp.costs.step import TrainingStep
 
 _NETWORK, _DATA, _HOW, _STEP, _RUN = "Network", "What to score on", "How to prune", "One training step", "Run"
 
@@ -43,79 +55,6 @@ Scale = Annotated[
     str | None,
     typer.Option(help="paper, or cpu: the task's small network and sizes; default paper.", rich_help_panel=_DATA),
 ]
-Batches = Annotated[
-    str | None,
-    typer.Option(metavar="PKG.MOD:FN", help="Function that returns (inputs, target) pairs.", rich_help_panel=_DATA),
-]
-LossName = Annotated[
-    str | None,
-    typer.Option("--loss", metavar="PKG.MOD:FN", help="The loss itself: loss(output, target).", rich_help_panel=_DATA),
-]
-Size = Annotated[
-    int | None,
-    typer.Option(
-        min=8,
-        help="Edge of a task's samples, default the recipe's; costs stay at the network's own size.",
-        rich_help_panel=_DATA,
-    ),
-]
-MaxBatches = Annotated[
-    int | None,
-    typer.Option(min=1, help="Score on no more; default: all, or 10 samples of a task.", rich_help_panel=_DATA),
-]
-
-MethodName = Annotated[
-    str,
-    typer.Option(
-        "--method", help="ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", rich_help_panel=_HOW
-    ),
-]
-Strength = Annotated[
-    float | None,
-    typer.Option(help="How much cost counts, lambda in the paper; default the task's, else 11.", rich_help_panel=_HOW),
-]
-CriterionName = Annotated[
-    str | None,
-    typer.Option(
-        "--criterion",
-        help="mpmg-sum, mnmg-sum, neuron-mask, magnitude, random, ..., or code; default the method's own.",
-        rich_help_panel=_HOW,
-    ),
-]
-Tie = Annotated[str, typer.Option(help="How coupled layers agree: max (the paper) or union.", rich_help_panel=_HOW)]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN", help="Layers to leave alone, such as 'encoders.0.*'; repeat it.", rich_help_panel=_HOW
-    ),
-]
-Exact = Annotated[
-    bool,
-    typer.Option(
-        "--exact",
-        help="Meet the sparsity after coupling, of prunable channels; every layer keeps one.",
-        rich_help_panel=_HOW,
-    ),
-]
-Mode = Annotated[
-    str, typer.Option(help="train (the paper) or eval: how scoring runs the network.", rich_help_panel=_HOW)
-]
-Batch = Annotated[
-    int | None,
-    typer.Option("--batch", min=1, help="Samples in a step; default: those of the input.", rich_help_panel=_STEP),
-]
-Optimiser = Annotated[
-    str,
-    typer.Option("--optimizer", help="adam, adamw, sgd, momentum, rmsprop or none.", rich_help_panel=_STEP),
-]
-Precision = Annotated[
-    str,
-    typer.Option(help="float32, float64, bfloat16, float16, amp-bfloat16, amp-float16.", rich_help_panel=_STEP),
-]
-Checkpointing = Annotated[
-    bool,
-    typer.Option("--checkpointing", help="Activation checkpointing: less memory, more time.", rich_help_panel=_STEP),
-]
 FolderModel = Annotated[
     str | None,
     typer.Option("--model", metavar="MODEL", help="How the full network is made, instead of what the folder says."),
@@ -123,5 +62,161 @@ FolderModel = Annotated[
 Trusted = Annotated[
     bool, typer.Option("--trust", help="Run the code that the folder names; without it nothing in a file is run.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Of everything random.", rich_help_panel=_RUN)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=_RUN)]
+
+
+def _flag(text: str, panel: str, *declarations: str, **more: Any) -> Any:
+    return typer.Option(*declarations, help=text, rich_help_panel=panel, **more)
+
+
+PRUNING: Mapping[str, Any] = {
+    "sparsity": Annotated[float | None, _flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
+    "budget": Annotated[
+        list[str] | None,
+        _flag(
+            "What it may need: flops=5%, macs=7.5G, params=1M, memory=25%, train-memory=8GiB, step-time=4x, "
+            "latency=30ms; repeat it.",
+            _HOW,
+        ),
+    ],
+    "method": Annotated[str, _flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", _HOW)],
+    "strength": Annotated[
+        float | None, _flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
+    ],
+    "criterion": Annotated[
+        str | None,
+        _flag("mpmg-sum, mnmg-sum, neuron-mask, magnitude, random, ..., or code; default the method's own.", _HOW),
+    ],
+    "resource": Annotated[
+        str | None,
+        _flag(
+            "flops, memory, params, train-memory, time, code, or several: flops+time; default the method's own.", _HOW
+        ),
+    ],
+    "tie": Annotated[str, _flag("How coupled layers agree: max (the paper) or union.", _HOW)],
+    "exact": Annotated[
+        bool, _flag("Meet the sparsity after coupling, of prunable channels; every layer keeps one.", _HOW, "--exact")
+    ],
+    "keep": Annotated[
+        list[str] | None,
+        _flag("Layers to leave alone, such as 'encoders.0.*'; repeat it.", _HOW, metavar="PATTERN"),
+    ],
+    "min_channels": Annotated[int, _flag("Least width of a layer.", _HOW, min=1)],
+    "round_to": Annotated[str, _flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
+    "mode": Annotated[str, _flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
+    "init": Annotated[str, _flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
+    "max_batches": Annotated[
+        int | None, _flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)
+    ],
+    "unchecked": Annotated[bool, _flag("Take a slim network whose numbers cannot be compared.", _RUN, "--unchecked")],
+    "seed": Annotated[int, _flag("Of everything random.", _RUN, min=0)],
+}
+"""The options of ``ranp.prune`` by name."""
+
+SOURCE: Mapping[str, Any] = {
+    "task": Annotated[str | None, _flag("A task of the paper; a network of the paper has its own by default.", _DATA)],
+    "data": DataFolder,
+    "allow_missing": AllowMissing,
+    "scale": Scale,
+    "batches": Annotated[
+        str | None, _flag("Function that returns (inputs, target) pairs.", _DATA, metavar="PKG.MOD:FN")
+    ],
+    "loss": Annotated[str | None, _flag("The loss itself: loss(output, target).", _DATA, metavar="PKG.MOD:FN")],
+    "size": Annotated[
+        int | None,
+        _flag("Edge of a task's samples, default the recipe's; costs stay at the network's own size.", _DATA, min=8),
+    ],
+    "inputs": Inputs,
+    "example": Example,
+}
+"""What to score on, and the network's inputs."""
+
+STEP: Mapping[str, Any] = {
+    "batch": Annotated[int | None, _flag("Samples in a step; default: those of the input.", _STEP, min=1)],
+    "optimizer": Annotated[str, _flag("adam, adamw, sgd, momentum, rmsprop or none.", _STEP)],
+    "precision": Annotated[str, _flag("float32, float64, bfloat16, float16, amp-bfloat16, amp-float16.", _STEP)],
+    "checkpointing": Annotated[
+        bool, _flag("Activation checkpointing: less memory, more time.", _STEP, "--checkpointing")
+    ],
+}
+"""One training step."""
+
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
+DEFAULTS |= {"budget": None, "keep": None, "round_to": "1", "optimizer": "adam", "precision": "float32"}
+"""What a flag is where it is not given."""
+
+
+def takes(**groups: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a verb the flags of some groups: what was given is passed as one dictionary for each, by its name.
+
+    A verb that declares a flag of a group itself keeps its own.
+    """
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(verb, eval_str=True)
+        own = {name: p for name, p in signature.parameters.items() if name not in groups}
+        flags = {
+            name: inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=_default(name, annotation), annotation=annotation
+            )
+            for group in groups.values()
+            for name, annotation in group.items()
+            if name not in own
+        }
+
+        def run(**given: Any) -> None:
+            parts = {title: {n: given[n] for n in group if n in flags} for title, group in groups.items()}
+            verb(**{name: given[name] for name in own}, **parts)
+
+        every = [*own.values(), *flags.values()]
+        run.__name__, run.__doc__ = verb.__name__, verb.__doc__
+        run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in every]
+        )
+        run.__annotations__ = {p.name: p.annotation for p in every}
+        return run
+
+    return decorate
+
+
+def _default(name: str, annotation: Any) -> Any:
+    return DEFAULTS[name] if name in DEFAULTS else False if get_args(annotation)[0] is bool else None
+
+
+def options_of(given: Mapping[str, Any], **more: Any) -> Options:
+    """The options that these flags ask for.
+
+    Args:
+        given: What the verb got for ``PRUNING``, or some of it.
+        **more: Options that are no flags, such as ``step``.
+
+    Raises:
+        RanpError: A value is not allowed, or code that is named cannot be found.
+    """
+    read = {"criterion": _named, "init": _named, "resource": _resource, "round_to": _multiple}
+    values = {name: read[name](name, value) if name in read else value for name, value in given.items()}
+    return Options(**{name: value for name, value in {**values, **more}.items() if value is not None})
+
+
+def step_of(given: Mapping[str, Any]) -> TrainingStep:
+    """The training step that these flags ask for."""
+    from ranp.costs.step import TrainingStep
+
+    return TrainingStep(given.get("batch"), given["optimizer"], given["precision"], given["checkpointing"])
+
+
+def _named(option: str, text: str | None) -> Any:
+    """The value that ``package.module:name`` names, or the name as it is."""
+    from ranp.paper.naming import code
+
+    return code(text, f"--{option}") if text is not None and ":" in text else text
+
+
+def _resource(option: str, text: str | None) -> Any:
+    """One resource, or a list of several."""
+    found = [_named(option, part) for part in text.split("+")] if text is not None else [None]
+    return found[0] if len(found) == 1 else found
+
+
+def _multiple(option: str, text: str) -> int | str:
+    return int(text) if text.isdecimal() else text

@@ -2,86 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ranp.cli.sources import Choice, Data, find_data
-from ranp.errors import UnsupportedError, unknown_name
-from ranp.paper.naming import Network, code, find_example, find_network, needed_example, with_options
+from ranp.errors import UnsupportedError
+from ranp.paper.naming import Network, find_example, find_network, needed_example, with_options
 
 if TYPE_CHECKING:
-    from ranp.choosing.methods import Method
-    from ranp.scoring.criteria import Criterion
+    from torch import nn
+
+    from ranp.options import Options
+    from ranp.scoring.scores import Scores
+    from ranp.tracing.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What ``prune`` and ``search`` work on, checked.
+    """What ``prune``, ``search`` and ``fit`` work on, checked.
 
     Attributes:
         network: MODEL.
-        method: ``--method``.
-        criterion: ``--criterion``, or the method's own.
+        options: What to prune and how; the strength is the task's where none was given.
         data: What to score on.
         example: Inputs of one call, None for those of the first batch.
-        strength: ``--strength``, or the task's.
     """
 
     network: Network
-    method: Method
-    criterion: Criterion
+    options: Options
     data: Data
     example: Any
-    strength: float | None
 
 
-def prepare(
-    model: str,
-    *,
-    method: str,
-    criterion: str | None,
-    tie: str,
-    mode: str,
-    strength: float | None,
-    choice: Choice,
-    inputs: Sequence[str],
-    example: str | None,
-) -> Setup:
-    """Checks the options and finds what they name.
+def prepare(model: str, options: Options, source: Mapping[str, Any], *, rank: int = 0, ranks: int = 1) -> Setup:
+    """Finds what the flags name.
+
+    Args:
+        model: MODEL.
+        options: What to prune and how.
+        source: What the verb got for ``options.SOURCE``.
+        rank: Of this process among those that score together.
+        ranks: How many there are.
 
     Raises:
-        UnsupportedError: An option is wrong, or something is missing.
+        UnsupportedError: Something is missing, or does not go together.
     """
-    from ranp.choosing.methods import resolve
-    from ranp.choosing.ties import TIES
-    from ranp.scoring.criteria import find_criterion
-
-    network, how = find_network(model), resolve(method)
-    rule = find_criterion(how.criterion if criterion is None else code_or_name(criterion, "--criterion"))
-    TIES.get(tie)
-    if mode not in ("train", "eval"):
-        raise UnsupportedError(unknown_name("mode", mode, ("train", "eval")))
+    network, rule = find_network(model), options.rule
+    inputs, example = source["inputs"] or (), source["example"]
+    choice = Choice(
+        source["task"],
+        source["data"],
+        source["allow_missing"],
+        source["scale"],
+        source["batches"],
+        source["loss"],
+        source.get("size"),
+        options.max_batches,
+        options.seed,
+        rank,
+        ranks,
+    )
     data = find_data(network, choice)
     if data is not None:
         if data.check is not None and rule.needs == "gradients":
-            data.check(training=mode == "train")
+            data.check(training=options.mode == "train")
         network = with_options(network, data.options)
         found = find_example(network, inputs, example)
         found = data.example if found is None else found
-        return Setup(network, how, rule, data, found, data.strength if strength is None else strength)
+        strength = data.strength if options.strength is None else options.strength
+        return Setup(network, replace(options, strength=strength), data, found)
     if rule.needs == "gradients":
         raise UnsupportedError(
             f"criterion {rule.name!r} needs data to score {model!r} on. Pass --batches and --loss, or --task, "
             "or a criterion that needs none: --criterion magnitude."
         )
     found = needed_example(network, inputs, example)
-    return Setup(network, how, rule, Data([(found, None)], _no_loss, None, {}), found, strength)
+    return Setup(network, options, Data([(found, None)], _no_loss, None, {}), found)
 
 
-def code_or_name(text: str, option: str) -> Any:
-    """The value that ``package.module:name`` names, or the name as it is."""
-    return code(text, option) if ":" in text else text
+def scored(setup: Setup, network: nn.Module, example: Any, progress: Any) -> tuple[Scores, Trace]:
+    """The weighted scores of a network, and its trace at the example, by default at the first batch."""
+    from ranp import score, trace
+    from ranp.pruning import first_batch
+
+    options, pairs = setup.options, setup.data.batches
+    if example is None:
+        first, pairs = first_batch(pairs, needed=True)
+        example = first[0]
+    found = trace(network, example)
+    raw = score(
+        network,
+        pairs,
+        setup.data.loss,
+        trace=found,
+        criterion=options.rule,
+        mode=options.mode,
+        max_batches=options.max_batches,
+        seed=options.seed,
+        progress=progress,
+    )
+    return options.how.weigh(raw, options.how.costs(found, options.resource), options.strength), found
 
 
 def _no_loss(output: Any, target: Any) -> Any:

@@ -8,95 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from ranp.cli.console import progress_bar, say, show_json
-from ranp.cli.options import (
-    AllowMissing,
-    Batch,
-    Batches,
-    Checkpointing,
-    CriterionName,
-    DataFolder,
-    Device,
-    Exact,
-    Example,
-    Inputs,
-    Json,
-    Keep,
-    LossName,
-    MaxBatches,
-    MethodName,
-    Mode,
-    Model,
-    Optimiser,
-    Precision,
-    Scale,
-    Seed,
-    Size,
-    Strength,
-    Task,
-    Tie,
-)
+from ranp.cli.options import PRUNING, SOURCE, STEP, Device, Json, Model, options_of, step_of, takes
 
-_HOW, _RUN = "How to prune", "Run"
+_RUN = "Run"
 
 
+@takes(pruning=PRUNING, source=SOURCE, training=STEP)
 def prune(
     model: Model,
-    sparsity: Annotated[
-        float | None, typer.Option(help="Fraction of channels to remove (of weights, for snip).", rich_help_panel=_HOW)
-    ] = None,
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What it may need: flops=5%, macs=7.5G, params=1M, memory=25%, train-memory=8GiB, step-time=4x, "
-            "latency=30ms; repeat it.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    method: MethodName = "ranp-f",
-    strength: Strength = None,
-    criterion: CriterionName = None,
-    resource: Annotated[
-        str | None,
-        typer.Option(
-            help="flops, memory, params, train-memory, time, code, or several: flops+time; default the method's own.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    tie: Tie = "max",
-    exact: Exact = False,
-    keep: Keep = None,
-    min_channels: Annotated[int, typer.Option(min=1, help="Least width of a layer.", rich_help_panel=_HOW)] = 1,
-    round_to: Annotated[
-        str,
-        typer.Option(help="Round widths up to a multiple; auto: by the times of this machine.", rich_help_panel=_HOW),
-    ] = "1",
-    mode: Mode = "train",
-    init: Annotated[
-        str,
-        typer.Option(
-            help="copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", rich_help_panel=_HOW
-        ),
-    ] = "copy",
-    task: Task = None,
-    data: DataFolder = None,
-    allow_missing: AllowMissing = False,
-    scale: Scale = None,
-    batches: Batches = None,
-    loss: LossName = None,
-    size: Size = None,
-    max_batches: MaxBatches = None,
-    inputs: Inputs = None,
-    example: Example = None,
-    batch: Batch = None,
-    optimizer: Optimiser = "adam",
-    precision: Precision = "float32",
-    checkpointing: Checkpointing = False,
-    unchecked: Annotated[
-        bool,
-        typer.Option("--unchecked", help="Take a slim network whose numbers cannot be compared.", rich_help_panel=_RUN),
-    ] = False,
-    seed: Seed = 0,
-    device: Device = "cpu",
+    pruning: dict[str, Any],
+    source: dict[str, Any],
+    training: dict[str, Any],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for the results.", rich_help_panel=_RUN)
     ] = None,
@@ -109,6 +31,7 @@ def prune(
             "--dry-run", help="Report, with the predicted training memory, but write nothing.", rich_help_panel=_RUN
         ),
     ] = False,
+    device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Remove channels from a network before training, check the result, and report.
@@ -116,99 +39,48 @@ def prune(
     Writes plan.json, report.json, model.safetensors and recipe.json into DIR. Under torchrun every process scores its
     share of a task's samples; all come to the same plan, and one of them writes it.
     """
-    from dataclasses import asdict
+    from dataclasses import fields
 
     from ranp import prune as prune_network
-    from ranp.choosing.budgets import parse_all, told
-    from ranp.cli.preparation import code_or_name, prepare
-    from ranp.cli.sources import Choice, make, plain
-    from ranp.costs.step import TrainingStep
-    from ranp.errors import UnsupportedError, unknown_name
+    from ranp.choosing.budgets import told
+    from ranp.cli.preparation import prepare
+    from ranp.cli.sources import make, plain
+    from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
     from ranp.reporting.folder import check_replaceable, shapes_of, versions, write_run
-    from ranp.slimming.initialisation import INITIALISATIONS
 
-    if budget and sparsity is not None:
-        raise UnsupportedError(f"--sparsity {sparsity:g} and --budget {budget[0]} are both given. Pass one of them.")
-    if not budget and (sparsity is None or not 0 <= sparsity < 1):
-        got = "nothing says how much to remove" if sparsity is None else f"--sparsity {sparsity:g} is no such fraction"
-        raise UnsupportedError(f"{got}. Pass --sparsity, a fraction from 0 up to below 1, or --budget, as in flops=5%.")
-    budgets = parse_all(budget) if budget else None
-    step = TrainingStep(batch, optimizer, precision, checkpointing)
-    multiple = _multiple(round_to)
+    step = step_of(training)
+    options = options_of(pruning, step=step, checkpointing=training["checkpointing"])
+    options.check_amount()
     if out is None and not dry_run:
         raise UnsupportedError("nothing says where the results go. Pass --out DIR, or --dry-run.")
     if out is not None and not dry_run:
         check_replaceable(out, force=force)
-    if ":" not in init and init not in (*INITIALISATIONS, "copy"):
-        raise UnsupportedError(unknown_name("initialisation", init, (*INITIALISATIONS, "copy")))
-    costs = _resources(resource)
     with joined(device) as team:
-        setup = prepare(
-            model,
-            method=method,
-            criterion=criterion,
-            tie=tie,
-            mode=mode,
-            strength=strength,
-            choice=Choice(
-                task, data, allow_missing, scale, batches, loss, size, max_batches, seed, team.rank, team.size
-            ),
-            inputs=inputs or (),
-            example=example,
-        )
+        setup = prepare(model, options, source, rank=team.rank, ranks=team.size)
+        options = setup.options
         network = make(setup.network, str(team.device))
-        with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients" or not team.leads) as progress:
+        with progress_bar(f"scoring {model}", quiet=options.rule.needs != "gradients" or not team.leads) as progress:
             pruned = prune_network(
                 network,
                 setup.data.batches,
                 setup.data.loss,
-                sparsity=sparsity,
-                budget=budgets,
-                method=setup.method,
                 example=setup.example,
-                resource=costs,
-                strength=setup.strength,
-                criterion=setup.criterion,
-                mode=mode,
-                keep=keep or (),
-                tie=tie,
-                exact=exact,
-                min_channels=min_channels,
-                round_to=multiple,
-                init=code_or_name(init, "--init"),
-                max_batches=max_batches,
-                seed=seed,
-                step=step,
-                checkpointing=checkpointing,
-                unchecked=unchecked,
                 progress=progress,
+                **{field.name: getattr(options, field.name) for field in fields(options)},
             )
         team.agree("plan", pruned.plan.to_json())
         if not team.leads:
             return
+        inputs = source["inputs"] or (shapes_of(setup.example) if setup.data.options else ())
         recipe: dict[str, Any] = {
             "model": model,
             "options": plain(setup.data.options),
-            "inputs": list(inputs or (shapes_of(setup.example) if setup.data.options else ())),
-            "example": example,
+            "inputs": list(inputs),
+            "example": source["example"],
             "data": setup.data.used,
-            "sparsity": sparsity,
-            "budget": list(budget or ()),
-            "method": setup.method.name,
-            "criterion": setup.criterion.name,
-            "resource": resource,
-            "strength": setup.strength,
-            "mode": mode,
-            "tie": tie,
-            "exact": exact,
-            "keep": list(keep or ()),
-            "min_channels": min_channels,
-            "round_to": multiple,
-            "step": asdict(step),
-            "init": init,
-            "max_batches": max_batches,
-            "seed": seed,
+            **options.to_dict(),
+            **{name: pruning[name] for name in ("resource", "init")},  # as they were named: code, too
             "device": device,
             "versions": versions(),
         }
@@ -224,33 +96,6 @@ def prune(
             say(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
         if written:
             say(f"\nwrote {', '.join(map(str, written))}")
-
-
-def _multiple(text: str) -> int | str:
-    """``--round-to`` as ``ranp.prune`` takes it."""
-    from ranp.errors import UnsupportedError
-
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise UnsupportedError(f"--round-to {text!r} is not allowed. Pass a whole number from 1 on, or auto.")
-    return int(text)
-
-
-def _resources(text: str | None) -> Any:
-    """``--resource`` as ``ranp.prune`` takes it: one, or a list of several."""
-    from ranp.cli.preparation import code_or_name
-    from ranp.errors import UnsupportedError, unknown_name
-
-    if text is None:
-        return None
-    names = ("flops", "memory", "params", "train-memory", "time")
-    found = []
-    for part in text.split("+"):
-        if ":" not in part and part not in names:
-            raise UnsupportedError(unknown_name("resource", part, names))
-        found.append(code_or_name(part, "--resource"))
-    return found[0] if len(found) == 1 else found
 
 
 def _training_memory(pruned: Any) -> tuple[int, int] | None:

@@ -2,95 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ranp.cli.console import progress_bar, say, show_json
-from ranp.cli.options import (
-    AllowMissing,
-    Batches,
-    CriterionName,
-    DataFolder,
-    Device,
-    Example,
-    Inputs,
-    Json,
-    Keep,
-    LossName,
-    MaxBatches,
-    MethodName,
-    Mode,
-    Model,
-    Scale,
-    Seed,
-    Size,
-    Strength,
-    Task,
-    Tie,
-)
+from ranp.cli.options import PRUNING, SOURCE, Device, Json, Model, options_of, takes
+
+_SEARCH = ("method", "strength", "criterion", "resource", "tie", "keep", "mode", "max_batches", "seed")
 
 
+@takes(pruning={name: PRUNING[name] for name in _SEARCH}, source=SOURCE)
 def search(
-    model: Model,
-    method: MethodName = "ranp-f",
-    strength: Strength = None,
-    criterion: CriterionName = None,
-    tie: Tie = "max",
-    keep: Keep = None,
-    mode: Mode = "train",
-    task: Task = None,
-    data: DataFolder = None,
-    allow_missing: AllowMissing = False,
-    scale: Scale = None,
-    batches: Batches = None,
-    loss: LossName = None,
-    size: Size = None,
-    max_batches: MaxBatches = None,
-    inputs: Inputs = None,
-    example: Example = None,
-    seed: Seed = 0,
-    device: Device = "cpu",
-    as_json: Json = False,
+    model: Model, pruning: dict[str, Any], source: dict[str, Any], device: Device = "cpu", as_json: Json = False
 ) -> None:
     """Print the largest feasible sparsity of a method, and the layer that limits it.
 
     The network is scored once; the figure is then a closed form.
     """
-    from ranp import score, trace
-    from ranp.choosing.selection import Selection
-    from ranp.cli.preparation import prepare
-    from ranp.cli.sources import Choice, make
-    from ranp.pruning import first_batch
+    from ranp.cli.preparation import prepare, scored
+    from ranp.cli.sources import make
     from ranp.reporting.causes import told, what_stays
 
-    setup = prepare(
-        model,
-        method=method,
-        criterion=criterion,
-        tie=tie,
-        mode=mode,
-        strength=strength,
-        choice=Choice(task, data, allow_missing, scale, batches, loss, size, max_batches, seed),
-        inputs=inputs or (),
-        example=example,
-    )
-    given, pairs = setup.example, setup.data.batches
-    if given is None:
-        first, pairs = first_batch(pairs, needed=True)
-        given = first[0]
-    network = make(setup.network, device)
-    found = trace(network, given)
-    with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
-        scores = score(
-            network,
-            pairs,
-            setup.data.loss,
-            trace=found,
-            criterion=setup.criterion,
-            mode=mode,
-            max_batches=max_batches,
-            seed=seed,
-            progress=progress,
-        )
-    scores = setup.method.weigh(scores, setup.method.costs(found), setup.strength)
-    selection = Selection.of(scores, found, scope=setup.method.scope, keep=keep or (), tie=tie, seed=seed)
+    setup = prepare(model, options_of(pruning), source)
+    options = setup.options
+    with progress_bar(f"scoring {model}", quiet=options.rule.needs != "gradients") as progress:
+        scores, found = scored(setup, make(setup.network, device), setup.example, progress)
+    (selection,) = options.selections(scores, found)
     best = selection.max_sparsity()
     limit = "" if selection.feasible(1.0) else selection.limit()
     plan = selection.plan(best)
@@ -99,8 +35,8 @@ def search(
         show_json(
             {
                 "model": model,
-                "method": setup.method.name,
-                "criterion": setup.criterion.name,
+                "method": options.how.name,
+                "criterion": options.rule.name,
                 "max_sparsity": best,
                 "achieved": plan.sparsity.achieved,
                 "channels": plan.sparsity.channels,
@@ -111,7 +47,7 @@ def search(
         )
         return
     say(
-        f"largest feasible sparsity of {model} with {setup.method.name} ({setup.criterion.name}): {best:.4%}\n"
+        f"largest feasible sparsity of {model} with {options.how.name} ({options.rule.name}): {best:.4%}\n"
         f"it removes {plan.sparsity.removed} of {plan.sparsity.channels} channels ({plan.sparsity.achieved:.2%})"
     )
     if limit:

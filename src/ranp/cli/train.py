@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import AllowMissing, DataFolder, Device, Exact, Json, Scale, Strength
+from ranp.cli.options import PRUNING, AllowMissing, DataFolder, Device, Json, Scale, options_of, takes
 
 if TYPE_CHECKING:
     from ranp.paper.training import Run, Team
@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 _PRUNE, _TRAIN, _RUN = "What to prune", "How to train", "Run"
 
 
+_OWN = ("init", "seed", "max_batches")
+"""Options of pruning that a recipe decides, or that have another name here."""
+
+
+@takes(pruning={name: flag for name, flag in PRUNING.items() if name not in _OWN})
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="shapenet, brats, ucf101 or sceneflow.")],
+    pruning: dict[str, Any],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The run folder.", rich_help_panel=_RUN)],
     plan: Annotated[
         Path | None,
@@ -26,10 +32,7 @@ def train(
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Or prune first: ranp-f, random, ...", rich_help_panel=_PRUNE)
-    ] = None,
-    sparsity: Annotated[
-        float | None, typer.Option(help="Fraction of channels that --method removes.", rich_help_panel=_PRUNE)
+        str | None, typer.Option(help="Prune first, by ranp-f (default), random, ...", rich_help_panel=_PRUNE)
     ] = None,
     prune_size: Annotated[
         int | None,
@@ -41,8 +44,6 @@ def train(
     prune_batch: Annotated[
         int, typer.Option(min=1, help="Samples in such a batch; the paper's is 1.", rich_help_panel=_PRUNE)
     ] = 1,
-    strength: Strength = None,
-    exact: Exact = False,
     data: DataFolder = None,
     allow_missing: AllowMissing = False,
     scale: Scale = None,
@@ -66,23 +67,28 @@ def train(
     Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
     bit by bit as if it had not been.
     """
+    from dataclasses import fields
+
     from ranp.choosing.plan import Plan
     from ranp.errors import PlanMismatchError, UnsupportedError
     from ranp.files import atomic
     from ranp.paper import tasks, training
 
-    if (method is None) != (sparsity is None):
-        raise UnsupportedError("--method and --sparsity go together. Pass both, or neither.")
-    if plan is not None and method is not None:
-        raise UnsupportedError("--plan and --method both say what to remove. Pass one of them.")
-    if sparsity is not None and not 0 <= sparsity < 1:
-        raise UnsupportedError(f"--sparsity {sparsity:g} is no fraction. Pass one from 0 up to below 1.")
+    asks = pruning["sparsity"] is not None or bool(pruning["budget"])
+    if plan is not None and asks:
+        raise UnsupportedError("--plan and --sparsity or --budget all say what to remove. Pass one of them.")
+    if method is not None and not asks:
+        raise UnsupportedError(f"--method {method} goes with --sparsity or --budget. Pass both, or neither.")
     tasks.get(task)
     atomic.check_writable(out)
     cut = None if plan is None else Plan.load(plan)
     how = None
-    if method is not None and sparsity is not None:
-        how = training.Pruning(method, sparsity, prune_size, prune_batches, strength, exact, prune_batch)
+    if asks:
+        given = options_of({**pruning, "method": method})
+        own = ("method", "sparsity", "strength", "exact")
+        more = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in (*own, *_OWN)}
+        kept = {name: getattr(given, name) for name in own}
+        how = training.Pruning(size=prune_size, batches=prune_batches, batch=prune_batch, more=more, **kept)
     found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
     with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
         if team.leads and found.source.summary:

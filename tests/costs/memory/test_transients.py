@@ -53,7 +53,7 @@ def test_every_operator_of_small_networks(name: str, precision: str) -> None:
         fresh = {y.storage: y.bytes for y in call.outputs if seen.storages[y.storage].born == index}
         got, want = predicted(call, sum(fresh.values())), measured(call)
         touched = sum(tensor.bytes for tensor in (*call.inputs, *call.outputs))
-        share = 0.05 if precision == "float32" else 0.12
+        share = 0.6 if is_estimate(call, this_cpu()) else 0.05 if precision == "float32" else 0.12
         assert got == pytest.approx(want, abs=20_000 + share * (touched + want)), call
 
 
@@ -89,8 +89,9 @@ def test_random_convolutions(dtype: torch.dtype, layout: str, seed: int) -> None
     for _ in range(8):
         for call in convolution(rng, dtype, last=layout == "last"):
             got, want = predicted(call, sum(y.bytes for y in call.outputs)), measured(call)
-            assert got == pytest.approx(want, rel=0.25, abs=60_000), call
-            errors.append(abs(got - want) / want if want > 200_000 else 0.0)
+            is_rough = is_estimate(call, this_cpu())
+            assert got == pytest.approx(want, rel=0.6 if is_rough else 0.25, abs=60_000), call
+            errors += [] if is_rough else [abs(got - want) / want if want > 200_000 else 0.0]
     assert sorted(errors)[len(errors) * 3 // 4] < 0.03
 
 
@@ -139,6 +140,11 @@ def test_says_which_kernels_were_not_surveyed() -> None:
     assert is_estimate(large, Cpu("avx2"))
     assert is_estimate(large, Cpu("avx512"))
     assert is_estimate(single(4, 4, torch.bfloat16), Cpu("avx2", 1, (torch.bfloat16,)))
+    for threads in (1, 2):
+        cpu = Cpu("avx512", threads, (torch.bfloat16,), (torch.bfloat16,))
+        forward, backward = convolution(random.Random(0), torch.bfloat16)
+        assert not is_estimate(forward, cpu)
+        assert is_estimate(backward, cpu) is (threads == 2)
     assert not is_estimate(single(4, 4, torch.float64), Cpu("other"))
     size = Sized((1 << 30,), torch.float32)
     assert not is_estimate(Call("aten.relu.default", (size,), (size,), '[["T"]]', "forward", ""), Cpu("other"))

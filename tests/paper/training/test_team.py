@@ -98,6 +98,7 @@ def test_both_ranks_have_the_same_plan(learnt: Path) -> None:
     assert '"batches": 5' in plans[0]
 
 
+@pytest.mark.slow
 def test_the_command_prunes_alike_on_one_rank_and_on_two(tmp_path: Path) -> None:
     words = "prune unet3d-shapenet --task shapenet --scale cpu --size 8 --max-batches 4 --sparsity 0.4 --out".split()
     done = launch("-m", "ranp", *words, str(tmp_path / "two"))
@@ -109,6 +110,7 @@ def test_the_command_prunes_alike_on_one_rank_and_on_two(tmp_path: Path) -> None
     assert plans[0].sparsity.removed > 0
 
 
+@pytest.mark.slow
 def test_a_lost_rank_ends_the_job_and_the_next_start_goes_on(tmp_path: Path) -> None:
     (tmp_path / "unbroken").mkdir()
     (tmp_path / "unbroken" / "spare").touch()

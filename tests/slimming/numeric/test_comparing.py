@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import ranp
 from ranp.slimming.numeric import compare_numbers
-from ranp.slimming.numeric.comparing import FLOAT64, _difference, _TellsNothingError
+from ranp.slimming.numeric.comparing import _difference, _TellsNothingError
 from ranp.slimming.verification import certify, check, removed_labels
 from ranp.tracing.tracer import Tracer
 from tests.support.oracles import random_plan, slim_error
@@ -283,7 +283,7 @@ def test_sparing_shares_the_weights_and_runs_in_float32() -> None:
     plan = random_plan(tracer.trace(), np.random.default_rng(0), 0.5, "layer")
     found = check(tracer, plan, sparing=True)
     assert (found.ok, found.where) == (True, "compared in float32")
-    assert FLOAT64.tolerance < found.max_error < 1e-4
+    assert found.max_error < 1e-4  # it may be exactly 0: some CPUs add in the same order in both networks
     slim = ranp.slim(model, plan)
     keep = removed_labels(tracer, tracer.space.resolve(), plan)
     with torch.no_grad():

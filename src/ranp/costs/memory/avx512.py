@@ -40,11 +40,23 @@ def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
     return blocked_weight(shapes, into=into, out=out)
 
 
+def _is_emulated(shapes: Shapes, cpu: Cpu) -> bool:
+    """Half precision that the CPU does not multiply itself: oneDNN has fewer kernels for it."""
+    return shapes.is_half and shapes.dtype not in cpu.native
+
+
 def _window(shapes: Shapes, cpu: Cpu) -> int:
     """The scratchpad of the channels-last kernels: a padded copy of one sample of the output for every thread."""
     overhang = [(size - 1) // step for size, step in zip(shapes.kernel, shapes.stride, strict=True)]
     extents = prod(extent + more for extent, more in zip(shapes.reach, overhang, strict=True))
     return cpu.threads * (32792 + -(-shapes.out * extents * shapes.item // 4096) * 4096)
+
+
+def _sample(shapes: Shapes, cpu: Cpu, *, out: bool) -> int:
+    """The scratchpad of half precision by points: one sample of the result in single precision for every thread."""
+    if not shapes.is_half or not is_by_points(shapes):
+        return 0
+    return cpu.threads * 2 * _data(shapes, out=out) // shapes.batch
 
 
 def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
@@ -53,19 +65,18 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
         return Pass(_weight(shapes) + shapes.weight * shapes.item, 0)
     if shapes.is_transposed:
         layouts = data_layouts(shapes.mirrored(), cpu)
-        if (shapes.is_strided and not shapes.is_half) or not has_bias:
+        if (shapes.is_strided and not _is_emulated(shapes, cpu)) or not has_bias:
             return layouts
         return Pass(layouts.sources, layouts.result, _data(shapes, out=True) * 4 // shapes.item)
     if shapes.is_depthwise and len(shapes.space) == 3:
-        if shapes.is_dilated or shapes.is_half:
+        if shapes.is_dilated or _is_emulated(shapes, cpu):
             return forward_by_products(shapes, cpu)
         return Pass(data_to_last(shapes, out=False) + _weight(shapes), data_to_last(shapes, out=True), is_last=True)
     if any(size > 6 and extent < 5 for size, extent in zip(shapes.kernel, shapes.space, strict=True)):
         return forward_by_products(shapes, cpu)
     if shapes.groups == 1 and shapes.into < BLOCK and not is_by_points(shapes):
         return Pass(_weight(shapes, into=2 if shapes.is_half else 1), _data(shapes, out=True))
-    scratch = 2 * _data(shapes, out=True) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
-    scratch += thinned(shapes, cpu.threads, BLOCK)
+    scratch = _sample(shapes, cpu, out=True) + thinned(shapes, cpu.threads, BLOCK)
     return Pass(_data(shapes, out=False) + _weight(shapes), _data(shapes, out=True), scratch)
 
 
@@ -76,15 +87,15 @@ def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         return Pass(_weight(shapes) + shapes.weight * shapes.item, 0, scratch)
     if shapes.is_transposed:
         return forward_layouts(shapes.mirrored(), cpu)
-    if shapes.is_depthwise and (len(shapes.space) == 3 or shapes.is_dilated):
+    is_last = shapes.is_strided and not _is_emulated(shapes, cpu) and (shapes.is_half or not shapes.is_depthwise)
+    if shapes.is_depthwise and not is_last and (len(shapes.space) == 3 or shapes.is_dilated):
         return data_by_products(shapes, cpu)
-    if shapes.is_strided and not shapes.is_depthwise and not shapes.is_half:
+    if is_last:
         block = min(64, padded(shapes.into, BLOCK)) if shapes.into < 32 else 32
         weight = _weight(shapes, into=block, out=1)
         sources = data_to_last(shapes, out=True) + weight
         return Pass(sources, data_to_last(shapes, out=False), _window(shapes, cpu), is_last=True)
-    scratch = 2 * _data(shapes, out=False) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
-    return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False), scratch)
+    return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False), _sample(shapes, cpu, out=False))
 
 
 def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:

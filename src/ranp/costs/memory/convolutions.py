@@ -74,11 +74,15 @@ def backward_transient(call: Call, cpu: Cpu) -> int:
 
 
 def is_estimate(call: Call, cpu: Cpu) -> bool:
-    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, or for larger operands."""
+    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, or for larger operands.
+
+    How threads share the gradient of a weight in half precision was not surveyed either.
+    """
     dtype = call.inputs[0].dtype
     if cpu.isa == "none" or dtype not in (torch.float32, *cpu.halves):
         return False
-    if cpu.isa == "other" or (dtype in cpu.halves and cpu.isa != "avx512"):
+    is_shared = cpu.threads > 1 and call.op.startswith("aten.convolution_backward")
+    if cpu.isa == "other" or (dtype in cpu.halves and (cpu.isa != "avx512" or is_shared)):
         return True
     return any(tensor.bytes > _LARGEST for tensor in (*call.inputs, *call.outputs))
 

@@ -21,11 +21,13 @@ class Cpu:
             AVX2 stand in for them), or ``"none"`` where torch does without oneDNN.
         threads: Threads of one operator.
         halves: Types of 16 bits whose convolutions torch gives to oneDNN.
+        native: Those of them that the CPU itself multiplies, so that oneDNN takes the kernels of float32.
     """
 
     isa: str = "avx2"
     threads: int = 1
     halves: tuple[torch.dtype, ...] = ()
+    native: tuple[torch.dtype, ...] = ()
 
     @property
     def block(self) -> int:
@@ -37,7 +39,7 @@ def this_cpu() -> Cpu:
     """The CPU, the library and the number of threads of this process at this moment."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:  # type: ignore[no-untyped-call]
         return Cpu("none", torch.get_num_threads())
-    return Cpu(_isa(), torch.get_num_threads(), _halves())
+    return Cpu(_isa(), torch.get_num_threads(), _halves(), _native())
 
 
 @cache
@@ -61,12 +63,25 @@ def _isa() -> str:
     return "avx2" if narrow == _NARROW and wide < 24 * 24 else "other"
 
 
-def _padded_weight(out: int, into: int) -> int:
+@cache
+def _native() -> tuple[torch.dtype, ...]:
+    """Asks oneDNN, too: where the CPU knows the type, a few channels of a depthwise weight are one block, else many."""
+    found = []
+    for dtype in _halves():
+        try:
+            if _padded_weight(3, 1, dtype, groups=3) == _WIDE:
+                found.append(dtype)
+        except (AttributeError, RuntimeError):
+            continue
+    return tuple(found)
+
+
+def _padded_weight(out: int, into: int, dtype: torch.dtype = torch.float32, groups: int = 1) -> int:
     """Elements per point of the kernel of a weight in the layout that oneDNN chooses for it."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily(), torch.no_grad():
-        weight = torch.zeros(out, into, 3, 3, 3, dtype=torch.float32, device="cpu").to_mkldnn()
-        places = [1, 1, 1]
-        laid = torch.ops.aten.mkldnn_reorder_conv3d_weight(weight, places, places, places, 1, [2, into, 8, 8, 8])
-        return int(torch.ops.mkldnn._nbytes(laid)) // (4 * 27)
+        weight = torch.zeros(out, into, 3, 3, 3, dtype=dtype, device="cpu").to_mkldnn()
+        places, sizes = [1, 1, 1], [2, into * groups, 8, 8, 8]
+        laid = torch.ops.aten.mkldnn_reorder_conv3d_weight(weight, places, places, places, groups, sizes)
+        return int(torch.ops.mkldnn._nbytes(laid)) // (dtype.itemsize * 27)

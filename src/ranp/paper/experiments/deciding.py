@@ -13,6 +13,7 @@ from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.measuring import profile
 from ranp.errors import InfeasibleError
+from ranp.options import Options
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.shelf import Shelf
 from ranp.paper.training.network import make_full, options_of
@@ -78,12 +79,14 @@ class Decision:
             raw,
             tracer,
             trace,
-            sparsity=min(sparsity, own.max_share()) if kept_one else sparsity,
-            method=how,
-            strength=task.strength,
-            exact=kept_one,
-            init=recipe.init,
-            seed=recipe.seed,
+            Options(
+                sparsity=min(sparsity, own.max_share()) if kept_one else sparsity,
+                method=how,
+                strength=task.strength,
+                exact=kept_one,
+                init=recipe.init,
+                seed=recipe.seed,
+            ),
             settings={"largest": largest, "task": task.name},
         )
 

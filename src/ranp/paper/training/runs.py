@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from torch import nn
 from ranp.choosing.plan import Plan
 from ranp.errors import RanpError, StorageError, UnsupportedError
 from ranp.files import atomic
+from ranp.options import Options
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
@@ -97,43 +98,56 @@ class Pruning:
 
     Attributes:
         method: A name that ``ranp.prune`` knows.
-        sparsity: Fraction of channels to remove.
+        sparsity: Fraction of channels to remove; None with a budget.
         size: Edge of the samples it is scored on, default the recipe's.
         batches: How many batches it is scored on, over all ranks.
         strength: Lambda, default the task's.
         exact: Every layer keeps a channel, see ``ranp.prune``.
         batch: Samples in such a batch; the paper's is 1.
+        more: Other fields of ``ranp.Options``: ``{"budget": "flops=5%", "keep": ...}``. Weights are drawn and
+            everything is seeded as the recipe says.
     """
 
-    method: str
-    sparsity: float
+    method: str = "ranp-f"
+    sparsity: float | None = None
     size: int | None = None
     batches: int = 10
     strength: float | None = None
     exact: bool = False
     batch: int = 1
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.options.check_amount()
+
+    @property
+    def options(self) -> Options:
+        """What to prune and how, as ``ranp.prune`` takes it."""
+        given = {"method": self.method, "sparsity": self.sparsity, "strength": self.strength, "exact": self.exact}
+        return Options.of({**given, **self.more}, "Pruning")
 
     def prune(self, full: nn.Module, setting: Setting) -> Pruned:
         """Every rank scores its share of the batches; all of them come to the same plan."""
-        task, recipe = setting.task, setting.recipe
+        task, recipe, options = setting.task, setting.recipe, self.options
         size = self.size or recipe.size
+        given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+        given |= {"init": recipe.init, "seed": recipe.seed}
+        given["strength"] = task.strength if options.strength is None else options.strength
         return prune(
             full,
             setting.batches(size, self.batches, self.batch, f"--prune-size {size}"),
             task.loss,
-            sparsity=self.sparsity,
-            method=self.method,
             example=setting.example,
-            strength=task.strength if self.strength is None else self.strength,
-            exact=self.exact,
-            init=recipe.init,
-            seed=recipe.seed,
             progress=setting.scoring,
+            **given,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return dataclasses.asdict(self)
+        """What it is as plain values; options that are left at their defaults are not told."""
+        told, plain = self.options.to_dict(), Options(sparsity=0).to_dict()
+        others = {name: value for name, value in told.items() if value != plain[name]}
+        own = {name: told[name] for name in ("method", "sparsity", "strength", "exact")}
+        return {**others, **own, "size": self.size, "batches": self.batches, "batch": self.batch}
 
 
 @dataclass(frozen=True, slots=True)
