@@ -73,6 +73,7 @@ _ELSEWHERE = {
     "ranp.initialisation": "ranp.slimming.initialisation",
     "ranp.methods": "ranp.choosing.methods",
     "ranp.obstacles": "ranp.reporting.causes",
+    "ranp.paper.pictures": "ranp.paper.tasks.pictures",
     "ranp.plan": "ranp.choosing.plan",
     "ranp.pricing": "ranp.costs.prices",
     "ranp.profiles": "ranp.costs.profiles",

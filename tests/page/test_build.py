@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
+from collections import OrderedDict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import torch
+from torch import nn
 
+import ranp
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.page import build, detail
+from ranp.page.figures import write_figures
 from ranp.page.gather import StoredRun, gather
-from ranp.page.rebuilding import network_of, study_of
+from ranp.page.material import collect
+from ranp.page.rebuilding import Absent, network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
-from ranp.reporting.amounts import MB, UNITS, scaled, unit
+from ranp.reporting.folder import write_run
+from ranp.reporting.format import MB, UNITS, scaled, unit
 from ranp.reporting.report import Report
 from ranp.reporting.study import Study
+from ranp.slimming.storage import NETWORKS, register_network
 from tests.support.reading import Read, read
 from tests.support.run_folders import write_full, write_journal, write_pruned, write_table, write_within
 
@@ -162,7 +172,7 @@ def test_only_the_scripts_of_the_page_may_run_and_nothing_may_be_fetched(told: R
 
 
 def test_text_of_others_is_escaped_everywhere(tmp_path: Path) -> None:
-    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>@@data@@"
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>{{ data }}{{7*7}}"
     write_full(tmp_path / "a", label=evil)
     write_full(tmp_path / "b", label="b")
     for name in "ab":
@@ -174,6 +184,39 @@ def test_text_of_others_is_escaped_everywhere(tmp_path: Path) -> None:
     assert evil in told.text
     assert told.headings[0] == (1, evil)
     assert "onerror" not in {name for _, given in told.attributes for name in given}
+
+
+HOSTILE = ("<script>alert(1)</script>", "{{7*7}}", "{% include 'page' %}", "\"'onload='alert(1)")
+
+
+def test_names_of_layers_are_text_in_the_page_its_data_and_its_drawings(tmp_path: Path) -> None:
+    def build_hostile() -> nn.Module:
+        layers = [(name, nn.Conv3d(4 if number else 1, 4, 1)) for number, name in enumerate(HOSTILE)]
+        return nn.Sequential(OrderedDict([*layers, ("out", nn.Conv3d(4, 2, 1))]))
+
+    register_network("hostile", build_hostile)
+    try:
+        batches = [(torch.randn(1, 1, 4, 4, 4), torch.randint(2, (1, 4, 4, 4)))]
+        made = ranp.prune(build_hostile(), batches, nn.functional.cross_entropy, sparsity=0.2)
+        write_run(tmp_path / "run", made, {"model": "hostile", "inputs": ["1x1x4x4x4"]})
+        material = collect([tmp_path / "run"])
+        drawings = [path for path in write_figures(material, tmp_path / "figures") if path.suffix == ".svg"]
+    finally:
+        del NETWORKS._values["hostile"]
+    page = build.page(material)
+    told = read(page)
+    assert [row[0] for row in told.table("Every layer")[1:5]] == list(HOSTILE)
+    assert [row[0] for row in told.table("Importance by layer")[1:5]] == list(HOSTILE)
+    (chart,) = [chart for key, chart in told.data["charts"].items() if key.endswith("importance")]
+    assert [html.unescape(name) for name in chart["layout"]["meta"]["names"]][:4] == list(HOSTILE)
+    assert not any("<" in name for name in chart["layout"]["meta"]["names"])
+    assert len(told.scripts) == 3
+    assert "<script>alert" not in page
+    assert "49" not in {row[0] for table in told.tables for row in table if row}
+    assert not [name for _, given in told.attributes for name in given if name.startswith("on")]
+    assert drawings
+    for path in drawings:
+        assert not [element for element in ElementTree.parse(path).iter() if element.tag.endswith("script")]
 
 
 def test_networks_that_are_not_there_predict_nothing_and_the_page_says_so(told: Read) -> None:
@@ -327,6 +370,6 @@ def test_a_budget_is_shown_with_what_is_used_of_it(tmp_path: Path) -> None:
 def test_what_was_not_checked_has_a_colour_of_its_own(folder: Path, ok: bool | None, kind: str, words: str) -> None:
     report = Report.load(folder / "ranp-f" / "report.json")
     checks = replace(report.checks, ok=ok, numeric=ok, max_error=None)
-    shown = detail._verdict(replace(report, checks=checks))
-    assert f'class="verdict {kind}"' in shown
-    assert words in shown
+    run = next(run for run in gather([folder]).runs if run.label == "ranp-f")
+    section = detail.detail(replace(run, report=replace(report, checks=checks)), "run", Absent("No."), heading="run")
+    assert f'<p class="verdict {kind}"><strong>{words}</strong>' in section.body

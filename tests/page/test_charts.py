@@ -13,6 +13,7 @@ import pytest
 from ranp.page import charts
 from ranp.page.charts import Point
 from ranp.page.curves import Curve
+from ranp.page.templates import Chart, render
 from tests.support.studies import STUDY
 
 POINTS = (
@@ -113,13 +114,14 @@ def test_a_mean_has_a_band_and_a_single_run_none() -> None:
 
 
 def test_more_names_than_a_legend_holds_stand_above_the_chart() -> None:
-    from ranp.page.markup import Chart, drawing
+    def drawn(figure: dict[str, Any]) -> str:
+        chart = Chart("x", figure, "caption", "words")
+        return render("training.html", last="", charts=[chart])
 
     methods = ("full", "ranp-f", "ranp-f", "vanilla", "random")
     curves = tuple(Curve(f"run {number} & co", method, (1.0,), (0.5,)) for number, method in enumerate(methods))
     figure = charts.lines(curves, "Dice")
     assert figure["layout"]["showlegend"] is False
-    html = drawing(Chart("x", figure, "caption", "words"))
-    assert re.findall(r"</i>([^<]*)</li>", html) == [f"run {number} &amp; co" for number in range(5)]
+    assert re.findall(r"</i>([^<]*)</li>", drawn(figure)) == [f"run {number} &amp; co" for number in range(5)]
     assert len({(trace["line"]["color"], trace["line"]["dash"]) for trace in figure["data"]}) == 5
-    assert "legend" not in drawing(Chart("x", charts.lines(curves[:3], "Dice"), "caption", "words"))
+    assert "legend" not in drawn(charts.lines(curves[:3], "Dice"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ranp.page.whatif import positions, step_at, whatif
+from ranp.page.charts import MANY
+from ranp.page.templates import render
+from ranp.page.whatif import positions, slider_of, step_at
 from tests.support.studies import STUDY
 
 LESS = "\N{MINUS SIGN}"
@@ -39,11 +41,12 @@ def test_another_method_is_asked_at_its_nearest_step_and_says_at_which() -> None
 
 
 def test_the_slider_begins_where_the_run_was_pruned_and_all_it_moves_is_there() -> None:
-    body, charts, data = whatif(STUDY, "run-0", 0.26)
+    slider = slider_of(STUDY, "run-0", 0.26)
+    body = render("slider.html", key="run-0", study=STUDY, slider=slider, many=MANY)
     assert 'value="1"' in body
     assert 'max="4"' in body
     assert len(re.findall("data-bar=", body)) == len(re.findall("data-width=", body)) == 6
     assert len(re.findall("data-cell=", body)) == 8
-    assert [chart.key for chart in charts] == ["run-0-flops", "run-0-memory", "run-0-params"]
-    assert data["channels"] == [4, 2, 2]
-    assert data["positions"] == positions(STUDY)
+    assert [chart.key for chart in slider.charts] == ["run-0-flops", "run-0-memory", "run-0-params"]
+    assert slider.data["channels"] == [4, 2, 2]
+    assert slider.data["positions"] == positions(STUDY)

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 __all__ = ["layout", "logarithmic", "plain", "safe", "titled"]
 
 
@@ -52,9 +54,9 @@ def logarithmic(values: Sequence[float]) -> dict[str, Any]:
     return {"type": "log", "range": [plain(low - edge), plain(high + edge)], **tick}
 
 
-def safe(words: str) -> str:
-    """Text for plotly, which reads tags in it."""
-    return html.escape(words, quote=False)
+def safe(words: str) -> Markup:
+    """Text for plotly, which reads tags in it; templates do not escape it again."""
+    return Markup(html.escape(words, quote=False))
 
 
 def plain(value: float) -> float:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Any
+
+from markupsafe import Markup
 
 from ranp.errors import StorageError, UnsupportedError
 from ranp.files import atomic
@@ -16,12 +15,13 @@ from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
 from ranp.page.gather import StoredRun
-from ranp.page.markup import Section, note, picture, text
 from ranp.page.material import Material, collect
 from ranp.page.rebuilding import Absent
-from ranp.page.wording import method_name, share
+from ranp.page.templates import Image, Section, render, verbatim
 from ranp.paper.naming import NOTHING, Trust
 from ranp.progress import Labelled
+from ranp.reporting.format import share
+from ranp.reporting.looks import method_name
 
 __all__ = ["build", "check_target", "page", "write"]
 
@@ -79,37 +79,29 @@ def page(material: Material, *, title: str | None = None) -> str:
     from ranp import __version__
 
     heading = title or _title(material)
-    made = _sections(material, heading)
-    script, plotly = _template("page.js"), _plotly()
+    sections = _sections(material, heading)
+    script, plotly = verbatim("page.js"), Markup(_plotly())
     policy = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
         f"script-src {_hash(plotly)} {_hash(script)}"
     )
-    summary = _summary(material)
-    parts = {
-        "policy": policy,
-        "title": text(heading),
-        "summary": f'<p class="lede">{text(summary)}</p>' if summary else "",
-        "links": "".join(f'<li><a href="#{text(one.key)}">{text(one.link or one.title)}</a></li>' for one in made),
-        "body": "".join(
-            f'<section id="{text(one.key)}" aria-labelledby="{text(one.key)}-title">'
-            f'<h2 id="{text(one.key)}-title">{text(one.title)}</h2>{one.body}</section>'
-            for one in made
-        ),
-        "version": text(__version__),
-        "style": _template("page.css"),
-        "data": _json(
-            {
-                "charts": {chart.key: chart.figure for one in made for chart in one.charts},
-                "studies": {key: value for one in made for key, value in one.data.items()},
-            }
-        ),
-        "plotly": plotly,
-        "script": script,
+    data = {
+        "charts": {chart.key: chart.figure for section in sections for chart in section.charts},
+        "studies": {key: value for section in sections for key, value in section.data.items()},
     }
-    # Split first, then filled: what a part holds can never be taken for another's place.
-    pieces = _template("page.html").split("@@")
-    return "".join(piece if index % 2 == 0 else parts[piece] for index, piece in enumerate(pieces))
+    page = render(
+        "page.html",
+        policy=policy,
+        title=heading,
+        summary=_summary(material),
+        sections=sections,
+        version=__version__,
+        style=verbatim("page.css"),
+        data=data,
+        plotly=plotly,
+        script=script,
+    )
+    return str(page)
 
 
 def _sections(material: Material, heading: str) -> list[Section]:
@@ -142,17 +134,14 @@ def _examples(material: Material) -> Section:
     """Predictions of trained networks, one part for each task."""
     from ranp.reporting.drawing import examples, rendered
 
-    parts = []
+    tasks = []
     for task, found in material.pictures.items():
-        if len(material.pictures) > 1:
-            parts.append(f"<h3>{text(task)}</h3>")
-        if isinstance(found, Absent):
-            parts.append(note(found.reason))
-            continue
-        for one in found:
+        images, reason = [], found.reason if isinstance(found, Absent) else ""
+        for one in () if isinstance(found, Absent) else found:
             words = f"{one.title}: what each network predicts on a sample it was not trained on, beside the truth."
-            parts.append(picture(rendered(examples([one]), ".png"), "png", words, words))
-    return Section("examples", "Example predictions", "".join(parts))
+            images.append(Image(rendered(examples([one]), ".png"), "png", words, words))
+        tasks.append((task, images, reason))
+    return Section("examples", "Example predictions", render("examples.html", tasks=tasks))
 
 
 def _title(material: Material) -> str:
@@ -171,19 +160,9 @@ def _summary(material: Material) -> str:
     return lede(material.runs[0]) if len(material.runs) == 1 else ""
 
 
-def _json(value: Any) -> str:
-    """JSON that can stand inside a script element: no tag can begin in it, and no NaN is in it."""
-    plain = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    return plain.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
 def _hash(script: str) -> str:
     """The one script that the page may run, told to the browser by its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
-
-
-def _template(name: str) -> str:
-    return resources.files("ranp.page").joinpath("template").joinpath(name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ranp.page.axes import layout, logarithmic, plain, safe, titled
 from ranp.page.curves import Curve
-from ranp.page.wording import colour, dash, flops, megabytes, method_name
-from ranp.reporting.amounts import MB
+from ranp.reporting.format import MB, flops, megabytes
+from ranp.reporting.looks import look_of, method_name
 
 if TYPE_CHECKING:
     from ranp.reporting.study import Study, Sweep
@@ -136,7 +136,7 @@ def sweep(sweeps: Sequence[Sweep], resource: str) -> dict[str, Any]:
                 "name": safe(method_name(one.method)),
                 "x": [plain(100 * step.sparsity) for step in steps],
                 "y": [plain(100 * getattr(step, resource) / full) for step in steps],
-                "line": {"color": colour(one.method, number), "dash": dash(one.method), "width": 2.5},
+                "line": {"color": look_of(one.method, number).shade, "dash": look_of(one.method).dash, "width": 2.5},
                 "marker": {"size": 5, "symbol": _SYMBOLS[number % len(_SYMBOLS)]},
                 "hovertemplate": "%{x:.1f} % asked for: %{y:.1f} % left<extra>%{fullData.name}</extra>",
             }
@@ -176,7 +176,7 @@ def scatter(points: Sequence[Point]) -> dict[str, Any]:
                 "y": [plain(point.memory * MB) for point in members],
                 "marker": {
                     "size": 13,
-                    "color": colour(method, number),
+                    "color": look_of(method, number).shade,
                     "symbol": _SYMBOLS[number % len(_SYMBOLS)],
                     "line": {"width": 1.5, "color": "var(--card)"},
                 },
@@ -207,9 +207,9 @@ def lines(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict
     methods = [curve.method for curve in curves]
     for number, curve in enumerate(curves):
         alone, before = methods.count(curve.method) == 1, methods[:number].count(curve.method)
-        shade = colour(curve.method, number)
+        shade = look_of(curve.method, number).shade
         name = method_name(curve.label) if alone else curve.label
-        stroke = dash(curve.method) if not before else _DASHES[before % len(_DASHES)]
+        stroke = look_of(curve.method).dash if not before else _DASHES[before % len(_DASHES)]
         style = {"color": shade, "dash": stroke, "width": 2.5}
         if curve.low:
             traces.append(
@@ -255,7 +255,7 @@ def ends(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict[
         "orientation": "h",
         "x": [plain(factor * curve.y[-1]) for curve in curves],
         "y": [safe(method_name(curve.label)) for curve in curves],
-        "marker": {"color": [colour(curve.method, number) for number, curve in enumerate(curves)]},
+        "marker": {"color": [look_of(curve.method, number).shade for number, curve in enumerate(curves)]},
         "text": [f"{factor * curve.y[-1]:.1f} %" if percent else f"{curve.y[-1]:.3f}" for curve in curves],
         "textposition": "outside",
         "cliponaxis": False,

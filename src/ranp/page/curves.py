@@ -11,7 +11,8 @@ from typing import Any
 
 from ranp.page.choosing import kinds
 from ranp.page.gather import StoredRun
-from ranp.page.wording import method_name, share
+from ranp.reporting.format import share
+from ranp.reporting.looks import method_name
 
 __all__ = ["ALONE", "Curve", "Figure", "curves_of", "main_figure", "percent"]
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ranp.page import charts
 from ranp.page.gather import StoredRun
-from ranp.page.markup import Chart, Section, details, drawing, name, note, table, text
 from ranp.page.rebuilding import Absent
-from ranp.page.whatif import whatif
-from ranp.page.wording import NOTHING, factor, flops, less, method_name, sentence, share
-from ranp.reporting.amounts import MB, OTHERS, UNITS, Amount, scaled, unit
+from ranp.page.tables import Table, table_of
+from ranp.page.templates import Chart, Section, render
+from ranp.page.whatif import slider_of
+from ranp.reporting.amounts import OTHERS, Amount, LayerReport
 from ranp.reporting.causes import listed
+from ranp.reporting.format import MB, NOTHING, UNITS, factor, scaled, share, unit
+from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
 
 if TYPE_CHECKING:
@@ -26,11 +28,11 @@ def lede(run: StoredRun) -> str:
     report = run.report
     if report is None:
         return f"A full {run.model}: nothing was removed."
+    flops, memory, params = (factor(one.before, one.after) for one in (report.flops, report.memory, report.params))
     return (
         f"{method_name(run.method)} removed {share(report.sparsity.of_channels)} of the "
-        f"{report.channels.before:,} channels of {run.model} before training. What is left needs "
-        f"{factor(report.flops)} times fewer FLOPs, {factor(report.memory)} times less memory and "
-        f"{factor(report.params)} times fewer parameters."
+        f"{report.channels.before:,} channels of {run.model} before training. What is left needs {flops} times fewer "
+        f"FLOPs, {memory} times less memory and {params} times fewer parameters."
     )
 
 
@@ -46,60 +48,40 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     """
     report = run.report
     assert report is not None
-    drawn: list[Chart] = []
-    data: dict[str, Any] = {}
-    parts = [
-        "" if introduced else f'<p class="lede">{text(lede(run))}</p>',
-        "<h3>What it buys</h3>",
-        _cards(report),
-        _budgets(report),
-        _verdict(report),
-        "<h3>Widths, layer by layer</h3>",
-        _widths(report),
-        "<h3>Why these channels</h3>",
-    ]
-    if isinstance(study, Absent):
-        parts += [note(study.reason), "<h3>Other sparsities</h3>", note(f"The slider is missing. {study.reason}")]
-    else:
-        made = _why(study, key)
-        parts += [f"<p>{text(_reasoning(study))}</p>", _stages(study, key), drawing(made)]
-        body, moved, data[key] = whatif(study, key, _place(study, report))
-        parts += ["<h3>Other sparsities</h3>", body]
-        drawn += [made, *moved]
-    parts += ["<h3>What stands or falls together</h3>", _groups(study), "<h3>What had to stay</h3>", _stays(report)]
-    parts += [details("How this run was made", _made(run))]
-    return Section(key, f"{heading}: what was pruned, and why", "".join(parts), tuple(drawn), data, heading)
-
-
-def _cards(report: Report) -> str:
-    cards = []
     small = unit(report.flops.after)
-    for words, amount, scale, what in (
-        ("Channels", report.channels, 0.0, ""),
-        ("Parameters", report.params, 0.0, ""),
-        ("FLOPs", report.flops, UNITS[small], f" {small}"),
-        ("Memory", report.memory, MB, " MB"),
-    ):
-        before, after = scaled(amount.before, scale), scaled(amount.after, scale)
-        cards.append(
-            f'<li class="card"><h4>{words}</h4><p class="big">{less(amount.before, amount.after)}</p>'
-            f'<p class="change"><span>{before}</span> <span class="arrow" aria-hidden="true">→</span>'
-            f'<span class="unseen"> to </span> <span>{after}{what}</span></p>'
-            f'<p class="meter" aria-hidden="true"><i style="width:{100 * amount.ratio:.2f}%"></i></p></li>'
-        )
-    true = report.true_flops
-    return (
-        f'<ul class="cards">{"".join(cards)}</ul>'
-        '<p class="quiet">FLOPs are multiply-adds and memory is activations of one call as float32, both in the '
-        f"paper's convention. As torch counts FLOPs: {flops(true.before)} before, {flops(true.after)} after "
-        f"({less(true.before, true.after)}).</p>"
-    )
+    layers = [row for row in report.layers if row.name != OTHERS or _any(row.params, row.flops, row.memory)]
+    pins = ([str(pin), listed(pin.layers), f"{pin.channels:,}"] for pin in report.pins)
+    values: dict[str, Any] = {
+        "key": key,
+        "lede": "" if introduced else lede(run),
+        "report": report,
+        "cards": [
+            ("Channels", report.channels, 0, ""),
+            ("Parameters", report.params, 0, ""),
+            ("FLOPs", report.flops, UNITS[small], f" {small}"),
+            ("Memory", report.memory, MB, " MB"),
+        ],
+        "layers": layers,
+        "widths": _widths(report, layers),
+        "widest": max((row.channels.before for row in layers), default=1) or 1,
+        "many": charts.MANY,
+        "pins": table_of("What had to stay", ("why", "layers", "channels"), pins, left=(0, 1)),
+        "made": _made(run, report),
+    }
+    title = f"{heading}: what was pruned, and why"
+    if isinstance(study, Absent):
+        return Section(key, title, render("run.html", **values, absent=study.reason), link=heading)
+    known = {stage for layer in study.layers for stage in layer.scores}
+    stages = {stage: words for stage, words in charts.STAGES.items() if stage in known}
+    why, slider = _why(study, key, list(stages)), slider_of(study, key, _place(study, report))
+    groups = ([f"{len(group)} layers", ", ".join(group)] for group in study.groups)
+    values |= {"absent": "", "study": study, "stages": stages, "why": why, "slider": slider}
+    values["coupled"] = table_of("Coupled layers", ("group", "layers"), groups, left=(0, 1))
+    return Section(key, title, render("run.html", **values), (why, *slider.charts), {key: slider.data}, heading)
 
 
-def _budgets(report: Report) -> str:
-    """What each budget allowed, and how much of it is used."""
-    lines = "".join(f"<li>{text(sentence(line))}</li>" for line in report.budget_lines())
-    return f'<ul class="budgets" aria-label="Budgets">{lines}</ul>' if lines else ""
+def _any(*amounts: Amount) -> bool:
+    return any(amount.before for amount in amounts)
 
 
 def _place(study: Study, report: Report) -> float:
@@ -110,54 +92,23 @@ def _place(study: Study, report: Report) -> float:
     return min(steps, key=lambda step: abs(step.removed - report.sparsity.of_channels)).sparsity
 
 
-def _verdict(report: Report) -> str:
-    checks = report.checks
-    if checks is None:
-        return note("The slim network was not verified.")
-    verdicts = {True: ("good", "Verified."), False: ("bad", "Verification failed."), None: ("open", "Not checked.")}
-    kind, word = verdicts[checks.ok]
-    lines = " ".join(f"{sentence(line)}." for line in str(checks).splitlines())
-    return f'<p class="verdict {kind}"><strong>{word}</strong> {text(lines)}</p>'
-
-
-def _widths(report: Report) -> str:
-    """Bars and figures of every layer in one table."""
+def _widths(report: Report, layers: Sequence[LayerReport]) -> Table:
+    """Every layer before and after; the template draws the bars."""
     small = unit(max((row.flops.after for row in report.layers), default=0))
-    widest = max((row.channels.before for row in report.layers), default=1) or 1
     rows = []
-    for row in report.layers:
-        if row.name == OTHERS and not (row.params.before or row.flops.before or row.memory.before):
-            continue
-        mark = ' <abbr title="part or all of it had to stay">*</abbr>' if row.note else ""
-        rows.append(
-            [
-                f"{name(row.name)}{mark}",
-                _change(row.channels, 0.0),
-                _bar(row.channels, widest) if row.channels.before else "",
-                _change(row.params, 0.0),
-                _change(row.flops, UNITS[small]),
-                _change(row.memory, MB),
-                text(row.kind),
-            ]
+    lines: list[tuple[str, LayerReport | Report, str]] = [(row.name, row, row.kind) for row in layers]
+    for name, row, kind in [*lines, ("all", report, "")]:
+        channels, *others = (
+            _change(amount, scale)
+            for amount, scale in ((row.channels, 0), (row.params, 0), (row.flops, UNITS[small]), (row.memory, MB))
         )
-    whole = [report.channels, report.params, report.flops, report.memory]
-    scales = (0.0, 0.0, UNITS[small], MB)
-    channels, *others = (_change(amount, scale) for amount, scale in zip(whole, scales, strict=True))
-    rows.append(["all", channels, "", *others, ""])
-    columns = ("layer", "channels", "width", "parameters", small, "memory (MB)", "kind")
-    return table(
-        columns,
+        rows.append((name, channels, "", *others, kind))
+    return table_of(
+        "Every layer before and after. The pale bar is the full width, the solid one stays; * had to stay.",
+        ("layer", "channels", "width", "parameters", small, "memory (MB)", "kind"),
         rows,
-        caption="Every layer before and after. The pale bar is the full width, the solid one stays; * had to stay.",
-        left=(True, False, True, False, False, False, True),
-        long=len(rows) > charts.MANY,
+        left=(0, 2, 6),
     )
-
-
-def _bar(amount: Amount, widest: int) -> str:
-    whole = f"width:{100 * amount.before / widest:.2f}%"
-    kept = f'<i style="width:{100 * amount.ratio:.2f}%"></i>'
-    return f'<span class="wide"><span class="fill" style="{whole}">{kept}</span></span>'
 
 
 def _change(amount: Amount, scale: float) -> str:
@@ -167,41 +118,15 @@ def _change(amount: Amount, scale: float) -> str:
     return before if before == after else f"{before} → {after}"
 
 
-def _reasoning(study: Study) -> str:
-    words = [f"Every channel has an importance from gradients at initialisation ({study.criterion})."]
-    stages = {stage for layer in study.layers for stage in layer.scores}
-    if "balanced" in stages:
-        words.append("Balanced, all layers have the same mean, so that no layer is emptied for its scale alone.")
-    if "reweighted" in stages:
-        words.append(
-            f"Reweighted with strength {study.strength:g}, channels of layers that cost more weigh less, so that they "
-            "go first."
-        )
-    words.append("The channels of least weight go; coupled layers share the decision.")
-    return " ".join(words)
-
-
-def _stages(study: Study, key: str) -> str:
-    found = [stage for stage in charts.STAGES if any(stage in layer.scores for layer in study.layers)]
-    inputs = "".join(
-        f'<label><input type="radio" name="stage-{text(key)}" value="{stage}"'
-        f"{' checked' if stage == found[-1] else ''}> {text(charts.STAGES[stage])}</label>"
-        for stage in found
-    )
-    place = f'class="controls stages" data-chart="{text(key)}-importance"'
-    return f"<fieldset {place}><legend>Importance</legend>{inputs}</fieldset>"
-
-
-def _why(study: Study, key: str) -> Chart:
-    stages = [stage for stage in charts.STAGES if any(stage in layer.scores for layer in study.layers)]
+def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
     columns = ("layer", "kept", "share of FLOPs", "share of memory", *(f"mean, {stage}" for stage in stages))
-    whole = {of: sum(getattr(layer, of) for layer in study.layers) or 1 for of in ("flops", "memory")}
+    flops, memory = (sum(getattr(layer, of) for layer in study.layers) or 1 for of in ("flops", "memory"))
     rows = [
         [
-            name(layer.name),
+            layer.name,
             f"{layer.channels if layer.kept is None else len(layer.kept):,} of {layer.channels:,}",
-            share(layer.flops / whole["flops"]),
-            share(layer.memory / whole["memory"]),
+            share(layer.flops / flops),
+            share(layer.memory / memory),
             *(_mean(layer.scores.get(stage, ())) for stage in stages),
         ]
         for layer in study.layers
@@ -212,7 +137,7 @@ def _why(study: Study, key: str) -> Chart:
         "Importance of single channels by layer; each line is a channel (at most 40 of a layer, spread over its "
         "ranking), each diamond the mean of its layer. Channels without any importance are left out.",
         "Importance of channels by layer, kept and removed. The table below has the means of every layer.",
-        table(columns, rows, caption="Importance by layer", shown=False),
+        table_of("Importance by layer", columns, rows),
     )
 
 
@@ -220,45 +145,17 @@ def _mean(values: tuple[float, ...]) -> str:
     return f"{sum(values) / len(values):.3g}" if values else NOTHING
 
 
-def _groups(study: Study | Absent) -> str:
-    if isinstance(study, Absent):
-        return note(f"Coupled layers are not known. {study.reason}")
-    if not study.groups:
-        return "<p>No layers are coupled: each one could lose channels by itself.</p>"
-    rows = [[f"{len(group)} layers", ", ".join(name(member) for member in group)] for group in study.groups]
-    return (
-        "<p>Channels of these layers are added together or passed on one to one, so they keep the same ones.</p>"
-        + table(("group", "layers"), rows, caption="Coupled layers", left=2, shown=False)
-    )
-
-
-def _stays(report: Report) -> str:
-    if not report.pins:
-        return f"<p>Nothing: all {report.channels.before:,} channels could go.</p>"
-    stay = sum(pin.channels for pin in report.pins)
-    rows = [[text(str(pin)), text(listed(pin.layers)), f"{pin.channels:,}"] for pin in report.pins]
-    unknown = ""
-    if report.unknown:
-        unknown = f"<p>Operators without a rule, all they touch is kept: {text(', '.join(report.unknown))}.</p>"
-    return (
-        f"<p>{stay:,} of {report.channels.before:,} channels had to stay, whatever their importance.</p>"
-        + table(("why", "layers", "channels"), rows, caption="What had to stay", left=2, shown=False)
-        + unknown
-    )
-
-
-def _made(run: StoredRun) -> str:
-    report = run.report
-    told: dict[str, Any] = {
+def _made(run: StoredRun, report: Report) -> Table:
+    settings: dict[str, Any] = {
         "folder": run.folder.name,
         "network": run.model,
         "inputs": run.recipe.get("inputs"),
         "task": run.task,
-        **(dict(report.settings) if report is not None else {}),
+        **report.settings,
         "versions": run.recipe.get("versions"),
     }
-    rows = [[text(key), text(_said(value))] for key, value in told.items() if value not in (None, "", [], {})]
-    return table(("setting", "value"), rows, caption="How this run was made", left=2, shown=False)
+    rows = [(key, _said(value)) for key, value in settings.items() if value not in (None, "", [], {})]
+    return table_of("How this run was made", ("setting", "value"), rows, left=(0, 1))
 
 
 def _said(value: Any) -> str:

@@ -15,14 +15,14 @@ from ranp.files import atomic
 from ranp.files.journal import NAME
 from ranp.page.tables import Table, comparison_table, table_from
 from ranp.reporting.folder import RunFolder
+from ranp.reporting.looks import FULL as FULL
+from ranp.reporting.looks import rank
 from ranp.reporting.report import Report
 
 __all__ = ["Gathered", "StoredRun", "gather"]
 
-FULL = "full"
 _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
-_ORDER = (FULL, "ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
 _SUM = re.compile(r"-[0-9a-f]{10}$")
 _LARGEST = 1e300
 """The largest figure in a journal: sums of them are still finite."""
@@ -134,13 +134,8 @@ def gather(folders: Sequence[Path]) -> Gathered:
         unique.setdefault(folder.resolve(), (top, folder))
     order = {top: number for number, top in reversed(list(enumerate(folders)))}
     read = [(order[top], _read(folder, _name(top, folder))) for top, folder in unique.values()]
-    ranked = sorted(read, key=lambda pair: (pair[0], _rank(pair[1].method)))
+    ranked = sorted(read, key=lambda pair: (pair[0], rank(pair[1].method)))
     return Gathered(tuple(_told_apart([run for _, run in ranked])), tuple(tables))
-
-
-def _rank(method: str) -> int:
-    """Full networks first, then methods as the paper lists them, own ones last."""
-    return _ORDER.index(method) if method in _ORDER else len(_ORDER)
 
 
 def _runs_below(folder: Path, depth: int) -> list[Path]:

@@ -13,6 +13,7 @@ from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
 from ranp.page.tables import Table
 from ranp.paper.naming import NOTHING, Trust
 from ranp.progress import Labelled, silent, under
+from ranp.reporting.looks import FULL, rank
 
 if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
@@ -22,7 +23,6 @@ __all__ = ["Material", "chosen", "collect"]
 
 _DETAILED = 4
 _BLIND = "random"
-_FIRST = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "snip")
 _BESIDE = 4
 """Networks whose predictions fit beside each other."""
 
@@ -82,9 +82,9 @@ def chosen(runs: Sequence[StoredRun]) -> list[StoredRun]:
     telling = [run for run in pruned if run.method != _BLIND] or pruned
     if len(telling) <= _DETAILED:
         return telling
-    best = [sorted(representatives(members), key=_rank)[0] for members in of_task(telling).values()]
+    best = [min(representatives(members), key=_place) for members in of_task(telling).values()]
     return best[:_DETAILED]
 
 
-def _rank(run: StoredRun) -> int:
-    return _FIRST.index(run.method) if run.method in _FIRST else len(_FIRST)
+def _place(run: StoredRun) -> tuple[bool, int]:
+    return run.method == FULL, rank(run.method)

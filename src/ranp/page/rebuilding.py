@@ -151,7 +151,7 @@ def pictures_of(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...] 
 
 def _pictured(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...]:
     from ranp.paper import tasks
-    from ranp.paper.pictures import pictures
+    from ranp.paper.tasks.pictures import pictures
     from ranp.paper.training.evaluation import data_of, recipe_of
 
     stored, recipe = recipe_of(RunFolder(runs[0].folder))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ranp.page import charts
-from ranp.page.markup import Chart, drawing, name, table, text
-from ranp.page.wording import NOTHING, colour, flops, less, megabytes, method_name, sentence, share
+from ranp.page.tables import Table, table_of
+from ranp.page.templates import Chart
+from ranp.reporting.format import NOTHING, flops, less, megabytes, sentence, share
+from ranp.reporting.looks import method_name
 
 if TYPE_CHECKING:
     from ranp.reporting.study import Step, Study, Sweep
 
-__all__ = ["positions", "whatif"]
+__all__ = ["Slider", "positions", "slider_of"]
 
 _RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
 _ROWS = ("channels removed", "FLOPs", "memory", "parameters")
@@ -70,15 +73,49 @@ def _cells(sweep: Sweep, step: Step) -> list[str]:
     ]
 
 
-def whatif(study: Study, key: str, sparsity: float) -> tuple[str, tuple[Chart, ...], dict[str, Any]]:
-    """The slider with all it moves: HTML, charts, and what the script needs.
+@dataclass(frozen=True, slots=True)
+class Slider:
+    """The slider with all it moves.
+
+    Attributes:
+        positions: What each position shows; the script reads them too.
+        start: The position at first.
+        table: What is left, at the start.
+        charts: What is left of each resource over sparsity.
+        channels: Of every layer of the full network.
+    """
+
+    positions: list[dict[str, Any]]
+    start: int
+    table: Table
+    charts: tuple[Chart, ...]
+    channels: list[int]
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """The position at first."""
+        return self.positions[self.start]
+
+    @property
+    def widest(self) -> int:
+        """The channels of the widest layer."""
+        return max(self.channels)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the script needs."""
+        return {"positions": self.positions, "channels": self.channels}
+
+
+def slider_of(study: Study, key: str, sparsity: float) -> Slider:
+    """The slider over the sparsities of a study.
 
     Args:
         study: Of the run.
         key: Names it on the page.
         sparsity: Where the slider stands at first.
     """
-    places, long = positions(study), len(study.layers) > charts.MANY
+    places = positions(study)
     start = min(range(len(places)), key=lambda index: abs(places[index]["at"] - 100 * sparsity))
     made = tuple(
         Chart(
@@ -89,56 +126,7 @@ def whatif(study: Study, key: str, sparsity: float) -> tuple[str, tuple[Chart, .
         )
         for resource, words in _RESOURCES.items()
     )
-    here = places[start]
     heads = ["", *(method_name(sweep.method) for sweep in study.sweeps)]
-    rows = [
-        [text(row), *(f'<span data-cell="{s},{r}">{text(here["cells"][s][r])}</span>' for s in range(len(heads) - 1))]
-        for r, row in enumerate(_ROWS)
-    ]
-    limits = "; ".join(f"{method_name(sweep.method)} {share(sweep.largest, 2)}" for sweep in study.sweeps)
-    body = f"""
-<div class="whatif" data-study="{text(key)}">
-<div class="controls" role="group" aria-label="Sparsity">
-<label for="slider-{text(key)}">Sparsity asked for</label>
-<output for="slider-{text(key)}">{text(here["label"])}</output>
-<input type="range" id="slider-{text(key)}" min="0" max="{len(places) - 1}" step="1" value="{start}"
- aria-valuetext="{text(here["label"])}">
-</div>
-<p class="readout" role="status" aria-live="polite">{text(here["text"])}</p>
-{table(heads, rows, caption="At the slider: what is left", left=1, shown=False)}
-<p class="quiet">Largest feasible sparsity: {text(limits)}. Beyond it, shaded, some layer would lose all channels.</p>
-<div class="three">{"".join(drawing(chart) for chart in made)}</div>
-<h4>Widths at the slider</h4>
-{_legend(study)}
-<ul class="bars{" long" if long else ""}" tabindex="{0 if long else -1}" aria-label="Width of every layer">
-{_bars(study, here)}</ul>
-</div>"""
-    return body, made, {"positions": places, "channels": [layer.channels for layer in study.layers]}
-
-
-def _legend(study: Study) -> str:
-    marks = "".join(
-        f'<span><i style="background:{colour(sweep.method, index)}"></i>{text(method_name(sweep.method))}</span>'
-        for index, sweep in enumerate(study.sweeps)
-    )
-    return f'<p class="legend">{marks}<span><i class="track"></i>full network</span></p>'
-
-
-def _bars(study: Study, here: dict[str, Any]) -> str:
-    widest = max(layer.channels for layer in study.layers)
-    lines = []
-    for index, layer in enumerate(study.layers):
-        inner, numbers = [], []
-        for number, sweep in enumerate(study.sweeps):
-            kept = here["widths"][number][index] if here["feasible"][number] else 0
-            size = 100 * kept / layer.channels
-            style = f"width:{size:.2f}%;background:{colour(sweep.method, number)}"
-            inner.append(f'<i data-bar="{number},{index}" style="{style}"></i>')
-            numbers.append(f'<b data-width="{number},{index}">{kept if here["feasible"][number] else NOTHING}</b>')
-        lines.append(
-            f'<li><span class="layer">{name(layer.name)}</span>'
-            f'<span class="track"><span class="fill" style="width:{100 * layer.channels / widest:.2f}%">'
-            f"{''.join(inner)}</span></span>"
-            f'<span class="count">{" / ".join(numbers)} of {layer.channels}</span></li>'
-        )
-    return "".join(lines)
+    rows = zip(_ROWS, *places[start]["cells"], strict=True)
+    table = table_of("At the slider: what is left", heads, rows)
+    return Slider(places, start, table, made, [layer.channels for layer in study.layers])

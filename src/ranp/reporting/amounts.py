@@ -9,12 +9,11 @@ from typing import Any
 
 from ranp.choosing.plan import Plan
 from ranp.costs.profiles import Profile
+from ranp.reporting.format import scaled
 from ranp.tracing.trace import Trace
 
 OTHERS = "(other modules)"
 """Name of the row that holds what is no layer: norms, activations, pooling."""
-MB = 4 / 1024**2
-UNITS = {"GFLOPs": 1e-9, "MFLOPs": 1e-6, "kFLOPs": 1e-3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +128,11 @@ def row_from(entry: Mapping[str, Any]) -> LayerReport:
     return LayerReport(str(entry["name"]), str(entry["kind"]), channels, params, flops, memory, str(entry["note"]))
 
 
-def unit(flops: int) -> str:
-    """The unit in which a network of that many FLOPs is best read."""
-    return next((unit for unit, scale in UNITS.items() if flops * scale >= 1), "kFLOPs")
-
-
 def change(amount: Amount, scale: float) -> str:
     """Before and after in one cell."""
     if not amount.before and not amount.after:
         return ""
     return f"{scaled(amount.before, scale)} -> {scaled(amount.after, scale)}"
-
-
-def scaled(value: int, scale: float) -> str:
-    """A whole number, or a figure in another unit with two decimals, as the paper prints it."""
-    if not scale:
-        return f"{value:,}"
-    return "<0.01" if 0 < value * scale < 0.005 else f"{value * scale:,.2f}"
 
 
 def table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:

@@ -21,9 +21,7 @@ from ranp.costs.measuring import profile, profile_of
 from ranp.errors import PlanMismatchError, StorageError
 from ranp.files import atomic
 from ranp.reporting.amounts import (
-    MB,
     OTHERS,
-    UNITS,
     Amount,
     LayerReport,
     amount_from,
@@ -31,12 +29,11 @@ from ranp.reporting.amounts import (
     change,
     compared,
     row_from,
-    scaled,
     table,
     total,
-    unit,
 )
 from ranp.reporting.causes import Obstacle, by_cause, told, what_stays
+from ranp.reporting.format import MB, UNITS, scaled, unit
 from ranp.running.calling import unwrap
 from ranp.tracing.trace import Trace
 

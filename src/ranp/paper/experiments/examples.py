@@ -87,7 +87,7 @@ def _present(results: Results, wanted: Wanted) -> Presentation:
 
 
 def _drawn(results: Results, wanted: Wanted, network: str) -> Figure:
-    from ranp.paper.pictures import pictures
+    from ranp.paper.tasks.pictures import pictures
     from ranp.reporting.drawing import examples
 
     cells = {METHODS[method]: main.cell_of(wanted, network, method, 0) for method in _METHODS}

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, looks, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
 from ranp.reporting.drawing.values import Curve
+from ranp.reporting.looks import looks
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["convergence"]
@@ -56,18 +58,10 @@ def convergence(
             for axes, along in zip(row, across, strict=True):
                 for name, curve in curves.items():
                     places, values = curve.points(along, figure_name)
-                    one = look[name]
-                    axes.plot(
-                        places,
-                        values,
-                        color=one.colour,
-                        linestyle=one.dashes,
-                        marker=one.marker if len(places) <= 30 else None,
-                        markersize=4.5 if one.marker == "*" else 2.8,
-                        markeredgewidth=0,
-                        linewidth=1.1,
-                        label=title_of(name),
-                    )
+                    line = look[name].line(linewidth=1.1, label=title_of(name))
+                    line |= {"markersize": 4.5 if line["marker"] == "*" else 2.8}
+                    line |= {} if len(places) <= 30 else {"marker": None}
+                    axes.plot(places, values, **line)
                 axes.grid(axis="y")
             row[0].set_ylabel(plain(labels.get(figure_name, figure_name)))
         for axes, along in zip(panels[-1], across, strict=True):
@@ -78,12 +72,10 @@ def convergence(
         return finished(figure)
 
 
-def _count(axes: object, along: str) -> None:
+def _count(axes: Axes, along: str) -> None:
     """Whole epochs; minutes or hours instead of many seconds."""
-    from matplotlib.axes import Axes
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-    assert isinstance(axes, Axes)
     axes.set_xlim(left=0)
     if along == "epoch":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ranp.errors import DataError
 from ranp.reporting.drawing.images import aspect, colour_map, image_of, overlay_colour
-from ranp.reporting.drawing.style import GREEN, TWO_COLUMNS, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, blank, finished, plain, styled, title_of
 from ranp.reporting.drawing.values import Panel, Picture, Scale
+from ranp.reporting.looks import GREEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,7 @@ def examples(pictures: Sequence[Picture], *, width: float = TWO_COLUMNS) -> Figu
     """The pictures below each other, images and voxels as small images inside the file.
 
     Args:
-        pictures: As ``ranp.paper.pictures`` makes them.
+        pictures: As ``ranp.paper.tasks.pictures`` makes them.
         width: Inches at most; panels become no taller than 1.5 inches.
 
     Raises:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ranp.reporting.drawing.style import SKY, VERMILLION, YELLOW
 from ranp.reporting.drawing.values import Panel, Scale
 from ranp.reporting.drawing.voxels import render
+from ranp.reporting.looks import SKY, VERMILLION, YELLOW
 
 __all__ = ["OVERLAYS", "UNKNOWN", "aspect", "colour_map", "image_of", "overlay_colour"]
 

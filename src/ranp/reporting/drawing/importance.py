@@ -10,18 +10,9 @@ import numpy as np
 from ranp.errors import DataError
 from ranp.reporting.drawing.layers import name_layers, room_for, thinned
 from ranp.reporting.drawing.retained import draw_ratios
-from ranp.reporting.drawing.style import (
-    BLUE,
-    TWO_COLUMNS,
-    VERMILLION,
-    add_legend,
-    blank,
-    finished,
-    looks,
-    plain,
-    styled,
-)
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, plain, styled
 from ranp.reporting.drawing.ticks import powers
+from ranp.reporting.looks import BLUE, VERMILLION, Look, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,11 +62,11 @@ def importance(study: Study, *, width: float = TWO_COLUMNS) -> Figure:
         figure = blank(width, 0.35 + 1.1 * len(stages) + room_for(names, width))
         panels = figure.subplots(len(stages), 1, sharex=True, squeeze=False)[:, 0]
         for axes, stage in zip(panels, stages, strict=True):
-            _draw(axes, layers, stage, BLUE, VERMILLION)
+            _draw(axes, layers, stage, Look("", VERMILLION, "o"), points=BLUE)
             _settle(axes, _title(stage, {study.method}))
             _tell_zeros(axes, layers, stage)
         name_layers(panels[-1], names, width)
-        dot = Line2D([], [], linestyle="none", marker="o", markersize=2.5, markeredgewidth=0, color=BLUE, alpha=0.7)
+        dot = Line2D([], [], **Look("", BLUE, "o", "none").line(markersize=2.5, alpha=0.7))
         add_legend(figure, [dot, panels[0].lines[-1]], ["a channel", "mean of the layer"])
         return finished(figure)
 
@@ -120,7 +111,7 @@ def initialisation(
         for axes, stage in zip(panels, stages, strict=False):
             for place, (title, layers) in enumerate(of.items()):
                 one, shift = look[title], (place - (len(of) - 1) / 2) * 0.7 / len(of)
-                _draw(axes, layers, stage, one.colour, one.colour, plain(title), one.marker, shift, 0.3 / len(of))
+                _draw(axes, layers, stage, one, plain(title), shift=shift, spread=0.3 / len(of))
             _settle(axes, _title(stage, {study.method for study in studies.values()}))
         shown = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
         if retained:
@@ -157,14 +148,14 @@ def _draw(
     axes: Axes,
     layers: Sequence[LayerStudy],
     stage: str,
-    points: str,
-    line: str,
+    look: Look,
     title: str = "",
-    marker: str = "o",
+    *,
+    points: str = "",
     shift: float = 0.0,
     spread: float = 0.3,
 ) -> None:
-    """Points of the channels and the line of the layers' means, of one stage."""
+    """Points of the channels, in a colour of their own if ``points``, and the line of the layers' means."""
     at = np.arange(1, len(layers) + 1) + shift
     places: list[float] = []
     values: list[float] = []
@@ -177,31 +168,12 @@ def _draw(
         if len(shown):
             means[number] = scores.mean()
     axes.set_yscale("log")
-    axes.plot(
-        places,
-        values,
-        linestyle="none",
-        marker="o",
-        markersize=1.5,
-        markeredgewidth=0,
-        color=points,
-        alpha=0.3,
-        zorder=2,
-        rasterized=len(values) > _VECTORS,
-    )
+    dots = Look("", points or look.colour, "o", "none").line(markersize=1.5, alpha=0.3, zorder=2)
+    axes.plot(places, values, **dots, rasterized=len(values) > _VECTORS)
     known = np.ma.masked_invalid(means)
     axes.plot(at, known, color="white", linewidth=2.2, zorder=3)
-    axes.plot(
-        at,
-        known,
-        color=line,
-        marker=marker if len(layers) <= _MARKED else None,
-        markersize=2.6,
-        markeredgewidth=0,
-        linewidth=1.0,
-        zorder=4,
-        label=title,
-    )
+    line = look.line(linestyle="-", markersize=2.6, linewidth=1.0, zorder=4, label=title)
+    axes.plot(at, known, **(line if len(layers) <= _MARKED else line | {"marker": None}))
 
 
 def _settle(axes: Axes, title: str) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ranp.errors import DataError
 from ranp.reporting.drawing.layers import name_layers, room_for
-from ranp.reporting.drawing.style import TWO_COLUMNS, Look, add_legend, blank, finished, looks, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, styled, title_of
 from ranp.reporting.drawing.ticks import percent
+from ranp.reporting.looks import Look, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,20 +66,8 @@ def draw_ratios(
     """
     for order, (name, values) in enumerate(ratios.items()):
         _refuse(name, values, layers)
-        one = look[name]
-        axes.plot(
-            range(1, len(layers) + 1),
-            values,
-            color=one.colour,
-            linestyle=one.dashes,
-            marker=one.marker,
-            markersize=3.0,
-            markeredgewidth=0,
-            linewidth=1.0,
-            clip_on=False,
-            zorder=3 + order,
-            label=title_of(name),
-        )
+        line = look[name].line(markersize=3.0, linewidth=1.0, clip_on=False, zorder=3 + order, label=title_of(name))
+        axes.plot(range(1, len(layers) + 1), values, **line)
     axes.set_ylim(0, 1.02)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
     percent(axes.yaxis)

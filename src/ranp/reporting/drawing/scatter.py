@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, looks, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
 from ranp.reporting.drawing.values import ScatterPoint
+from ranp.reporting.looks import FULL, looks
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["scatter"]
 
-FULL = "full"
 _TICKS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
@@ -55,28 +55,17 @@ def scatter(points: Sequence[ScatterPoint], *, width: float = TWO_COLUMNS) -> Fi
         for axes, (network, methods) in zip(panels.flat, networks.items(), strict=False):
             full = methods[FULL]
             for name, point in methods.items():
-                one = look[name]
-                handles[name] = axes.plot(
-                    [point.flops / full.flops],
-                    [point.memory / full.memory],
-                    linestyle="none",
-                    marker=one.marker,
-                    color=one.colour,
-                    markersize=7 if name == FULL else 5,
-                    markeredgecolor="white",
-                    markeredgewidth=0.4,
-                    zorder=6 if name == FULL else 5 if name.startswith("ranp") else 4,
-                )[0]
+                mark = look[name].line(linestyle="none", markeredgecolor="white", markeredgewidth=0.4)
+                above = 6 if name == FULL else 5 if name.startswith("ranp") else 4
+                mark |= {"markersize": 7 if name == FULL else 5, "zorder": above}
+                (handles[name],) = axes.plot([point.flops / full.flops], [point.memory / full.memory], **mark)
             axes.set_xscale("log")
             axes.set_xlim(_mark(axes.xaxis, [point.flops / full.flops for point in methods.values()]))
             axes.set_yscale("log")
             axes.set_ylim(_mark(axes.yaxis, [point.memory / full.memory for point in methods.values()]))
             axes.grid()
-            axes.set_title(
-                f"{plain(network)}\nfull: {_number(full.flops)} GFLOPs, {_number(full.memory)} MB",
-                loc="left",
-                fontsize=6.0,
-            )
+            costs = f"full: {_number(full.flops)} GFLOPs, {_number(full.memory)} MB"
+            axes.set_title(f"{plain(network)}\n{costs}", loc="left", fontsize=6.0)
         figure.supxlabel("FLOPs, share of the full network's (bottom-left is best)", fontsize=7)
         figure.supylabel("memory, share of the full network's", fontsize=7)
         spare = panels.flat[len(networks) :]

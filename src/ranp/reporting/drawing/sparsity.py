@@ -7,18 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import (
-    ONE_COLUMN,
-    TWO_COLUMNS,
-    add_legend,
-    blank,
-    finished,
-    looks,
-    plain,
-    styled,
-    title_of,
-)
-from ranp.reporting.drawing.ticks import percent, share
+from ranp.reporting.drawing.style import ONE_COLUMN, TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.ticks import percent
+from ranp.reporting.format import share
+from ranp.reporting.looks import FULL, looks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +63,7 @@ def resources(sweeps: Sequence[Sweep], full: Costs | None = None, *, width: floa
             for sweep in sweeps:
                 steps, one = feasible[sweep.method], look[sweep.method]
                 x, y = [step.sparsity for step in steps], [getattr(step, name) / whole for step in steps]
-                title = f"{title_of(sweep.method)} (feasible up to {share(sweep.largest, 1)})"
+                title = f"{title_of(sweep.method)} (feasible up to {share(sweep.largest)})"
                 axes.plot(x, y, color=one.colour, linestyle=one.dashes, label=title, zorder=3)
                 axes.plot(x[-1:], y[-1:], color=one.colour, marker=one.marker, markersize=5, clip_on=False, zorder=4)
                 axes.plot([x[-1]] * 2, [0, y[-1]], color=one.colour, linewidth=0.6, linestyle=(0, (1, 2)), zorder=2)
@@ -121,7 +113,7 @@ def accuracy(
         if mean is not None:
             if std:
                 axes.axhspan(mean - std, mean + std, color="black", alpha=0.08, linewidth=0, zorder=1)
-            axes.axhline(mean, color="black", linewidth=0.9, linestyle=(0, (4, 1.5)), label=title_of("full"), zorder=2)
+            axes.axhline(mean, color="black", linewidth=0.9, linestyle=(0, (4, 1.5)), label=title_of(FULL), zorder=2)
         for name, points in curves.items():
             x, y, spread = (list(column) for column in zip(*sorted(points), strict=True))
             low, high = ([b + sign * s for b, s in zip(y, spread, strict=True)] for sign in (-1, 1))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
-__all__ = ["percent", "power", "powers", "share"]
+__all__ = ["percent", "power", "powers"]
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -37,15 +37,6 @@ def powers(axis: Axis) -> None:
         axis.set_major_locator(LogLocator(base=10, numticks=5))
         axis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
     axis.set_minor_locator(NullLocator())
-
-
-def share(value: float, digits: int = 0) -> str:
-    """A share in per cent.
-
-    >>> share(0.9857, 1)
-    '98.6 %'
-    """
-    return f"{100 * value:.{digits}f} %"
 
 
 def percent(axis: Axis) -> None:

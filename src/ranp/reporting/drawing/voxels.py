@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
+from ranp.reporting.looks import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 
 __all__ = ["PARTS", "render"]
 

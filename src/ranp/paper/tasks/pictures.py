@@ -1,31 +1,59 @@
-"""Example predictions of the four tasks as plain values: truth beside what each network says.
+"""Example predictions of a task as plain values: truth beside what each network says.
 
-Samples are those that the task validates on, predictions are made and judged as validation makes and judges them.
-``ranp.reporting.drawing.examples`` draws what this returns.
+Samples are those that the task validates on, predictions are made and judged as validation makes and judges them. The
+module ``picture`` of each task makes the picture of one sample; ``ranp.reporting.drawing.examples`` draws it.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ranp.errors import DataError, UnsupportedError
-from ranp.paper.pictures import brats, sceneflow, shapenet, ucf101
-from ranp.paper.pictures.sample import Seen, Shown
-from ranp.paper.tasks.task import Inputs, Task
+from ranp.paper import tasks
+from ranp.paper.tasks.task import Inputs, Samples, Task
 from ranp.reporting.drawing.values import Panel, Picture, Scale
 
-__all__ = ["Panel", "Picture", "Scale", "pictures"]
+__all__ = ["TRUTH", "Panel", "Picture", "Scale", "Seen", "pictures"]
 
-_TASKS: Mapping[str, Shown] = {
-    "brats": brats.picture,
-    "sceneflow": sceneflow.picture,
-    "shapenet": shapenet.picture,
-    "ucf101": ucf101.picture,
-}
+TRUTH = "Truth"
+"""The title of the panel that shows it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """One validation sample and what networks said of it.
+
+    Attributes:
+        task: Whose it is.
+        samples: Among which it is.
+        index: Its number there.
+        inputs: Without a batch dimension.
+        target: Likewise.
+        outputs: Of each network, by name, likewise.
+    """
+
+    task: Task
+    samples: Samples
+    index: int
+    inputs: Inputs
+    target: Tensor
+    outputs: Mapping[str, Tensor]
+
+    @property
+    def image(self) -> Tensor:
+        """The first input."""
+        return self.inputs[0] if isinstance(self.inputs, tuple) else self.inputs
+
+    def figure(self, output: Tensor, name: str | None = None) -> float:
+        """How good an output is by the task's main figure, or by another one."""
+        figures = self.task.metrics(output.unsqueeze(0), self.target.unsqueeze(0))
+        return figures[self.task.metrics.main if name is None else name]
 
 
 def pictures(
@@ -44,21 +72,20 @@ def pictures(
 
     Raises:
         DataError: A count below 1, or a sample that is not right.
-        UnsupportedError: The task is not one of the four.
+        UnsupportedError: The task is not one of ``ranp.paper.tasks``.
     """
-    if task.name not in _TASKS:
-        raise UnsupportedError(
-            f"there are no pictures of task {task.name!r}; there are of {', '.join(sorted(_TASKS))}."
-        )
+    if task.name not in tasks.names():
+        raise UnsupportedError(f"there are no pictures of task {task.name!r}; there are of {', '.join(tasks.names())}.")
     if count < 1:
         raise DataError(f"count={count}: ask for at least one picture.")
+    picture: Callable[[Seen], Picture] = importlib.import_module(f"ranp.paper.tasks.{task.name}.picture").picture
     samples = task.valid_data(size=size, seed=seed)
     total = len(samples)
     shown = []
     for index in ((seed * count + place) % total for place in range(min(count, total))):
         inputs, target = samples[index]
         outputs = {name: _answer(task, model, inputs, size) for name, model in models.items()}
-        shown.append(_TASKS[task.name](Seen(task, samples, index, inputs, target, outputs)))
+        shown.append(picture(Seen(task, samples, index, inputs, target, outputs)))
     return tuple(shown)
 
 

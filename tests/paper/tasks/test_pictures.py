@@ -11,8 +11,8 @@ from torch import nn
 
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper import tasks
-from ranp.paper.pictures import pictures
 from ranp.paper.tasks.brats.files import MODALITIES
+from ranp.paper.tasks.pictures import pictures
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.task import Samples, Source
 from ranp.paper.tasks.ucf101 import Clips
@@ -288,3 +288,11 @@ def test_real_pairs_are_shown_whole(tmp_path):
     assert np.nanmax(error.values) == 0
     assert known.scale.high < 192
     assert len(drawing.rendered(drawing.examples([picture]))) < 150_000
+
+
+def test_pictures_have_their_old_name_too():
+    import ranp.paper.pictures as old
+
+    from ranp.paper.tasks import pictures as new
+
+    assert old is new

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ranp.paper.pictures.sample import TRUTH, Seen
 from ranp.paper.tasks.brats import REGIONS
 from ranp.paper.tasks.brats.cases import RealCases
 from ranp.paper.tasks.brats.files import MODALITIES
 from ranp.paper.tasks.brats.samples import Wholes
+from ranp.paper.tasks.pictures import TRUTH, Seen
 from ranp.reporting.drawing.values import Panel, Picture
 
 __all__ = ["NAMES", "picture", "regions"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ranp.errors import DataError
-from ranp.paper.pictures.sample import Seen
+from ranp.paper.tasks.pictures import Seen
 from ranp.paper.tasks.ucf101 import Clips
 from ranp.paper.tasks.ucf101.clips import MEAN
 from ranp.paper.tasks.ucf101.motions import MOTIONS

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ranp.errors import DataError
-from ranp.paper.pictures.sample import Seen
+from ranp.paper.tasks.pictures import Seen
 from ranp.paper.tasks.sceneflow.metrics import DISPARITIES
 from ranp.reporting.drawing.values import Panel, Picture, Scale
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ranp.paper.pictures.sample import TRUTH, Seen
+from ranp.paper.tasks.pictures import TRUTH, Seen
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.files import PublishedShapes
 from ranp.paper.tasks.shapenet.solids import EMPTY
