@@ -12,16 +12,15 @@ import torch
 from torch import nn
 
 from ranp import arguments
-from ranp.choosing.budgets import Budget, Scene, parse_all, plan_within
-from ranp.choosing.budgets.staging import target_for
+from ranp.choosing.budgets import Budget, parse_all, plan_within
 from ranp.choosing.methods import STRENGTH, Method, resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection, check_sparsity
 from ranp.choosing.ties import TIES
-from ranp.costs.measuring import Resource
+from ranp.costs.measuring import Costs, Resource
 from ranp.costs.memory import Footprint, peak
-from ranp.costs.step import TrainingStep
-from ranp.costs.stepping import needs_step, with_step
+from ranp.costs.quantities import needs_loss
+from ranp.costs.step import StepSetup, TrainingStep, target_for
 from ranp.errors import DataError, UnsupportedError, brief
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
@@ -67,7 +66,7 @@ class Pruned:
     trace: Trace
     verification: Verification
     raw: Scores
-    scene: Scene
+    scene: StepSetup
 
     def training_memory(self) -> tuple[Footprint, Footprint]:
         """What a training step of the full and of the slim network needs at its peak, predicted.
@@ -75,7 +74,7 @@ class Pruned:
         Raises:
             UnsupportedError: The network does not run without data.
         """
-        before, after = (peak(self.scene.rehearsed(network)) for network in (self.scene.model, self.model))
+        before, after = (peak(self.scene.trace(network)) for network in (self.scene.model, self.model))
         return before, after
 
 
@@ -162,22 +161,19 @@ def prune(
     keep = _check_choice(keep, tie, exact, min_channels, strength, step, unchecked)
     _roundings(round_to, budgets)
     first = None
-    of_a_step = needs_step(how.resource if resource is None else resource) or any(
-        budget.of_a_step for budget in budgets
+    of_a_step = needs_loss(how.resource if resource is None else resource) or any(
+        budget.quantity.needs_loss for budget in budgets
     )
     if example is None or of_a_step:  # else nothing is read before its time
         first, batches = first_batch(batches, needed=example is None)
     inputs = example if first is None else first[0]
     example = inputs if example is None else example
     target = None if first is None else target_for(example, inputs, first[1])
-    scene = Scene(unwrap(model), example, TrainingStep() if step is None else step, loss, target)
+    scene = StepSetup(unwrap(model), example, TrainingStep() if step is None else step, loss, target)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    resource = how.resource if resource is None else resource
-    if resource is not None:
-        resource = with_step(resource, lambda: scene.rehearsed(scene.model))
-    how.costs(trace, resource)  # what cannot be measured is refused before anything is scored
+    costs = how.costs(trace, resource, scene)  # what cannot be measured is refused before anything is scored
     scores = score(
         model,
         batches,
@@ -200,6 +196,7 @@ def prune(
         scene=scene,
         method=how,
         resource=resource,
+        costs=costs,
         strength=strength,
         mode=mode,
         keep=keep,
@@ -222,9 +219,10 @@ def prune_scored(
     *,
     sparsity: float | None = None,
     budgets: Sequence[Budget] = (),
-    scene: Scene | None = None,
+    scene: StepSetup | None = None,
     method: str | Method = "ranp-f",
     resource: Resource | None = None,
+    costs: Costs | None = None,
     strength: float | None = None,
     mode: str = "train",
     keep: Iterable[str] = (),
@@ -250,6 +248,7 @@ def prune_scored(
         scene: What a training step of the network is; default one of Adam on the example, with a stand-in for the loss.
         method: Its criterion is not looked at: the scores are there.
         resource: As in ``prune``.
+        costs: What the layers need of it, if that is known.
         strength: As in ``prune``.
         mode: Remembered in the plan.
         keep: As in ``prune``.
@@ -268,13 +267,13 @@ def prune_scored(
         UnsupportedError: An option is unknown, or no correct slim network was found.
     """
     how, example = resolve(method), tracer.example
-    costs = how.costs(trace, resource)
+    scene = StepSetup(unwrap(model), example, TrainingStep()) if scene is None else scene
+    costs = how.costs(trace, resource, scene) if costs is None else costs
     scores = how.weigh(raw, costs, strength)
     told: dict[str, Any] = {"method": how.name, "mode": mode, "init": init if isinstance(init, str) else "function"}
     if costs is not None:
         told |= {"resource": costs.resource, "strength": STRENGTH if strength is None else strength}
     told |= settings or {}
-    scene = Scene(unwrap(model), example, TrainingStep()) if scene is None else scene
     roundings = _roundings(round_to, budgets)
     for round_ in range(ROUNDS + 1):
         selections = [
@@ -365,7 +364,7 @@ def _roundings(round_to: int | str, budgets: Sequence[Budget]) -> tuple[int, ...
         return (arguments.width("round_to", round_to),)
     if round_to != "auto":
         raise UnsupportedError(f"round_to={round_to!r} is not allowed. Pass a whole number from 1 on, or 'auto'.")
-    if not {"step-time", "latency"} & {budget.resource for budget in budgets}:
+    if all(budget.quantity.rises for budget in budgets):
         raise UnsupportedError("round_to='auto' chooses by time. Pass a budget of step-time or latency, or a number.")
     return ROUNDINGS
 

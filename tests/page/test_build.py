@@ -17,7 +17,7 @@ from ranp.page import build, detail
 from ranp.page.gather import RunFolder, gather
 from ranp.page.rebuilding import network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
-from ranp.reporting.amounts import MB, UNITS, scaled, unit
+from ranp.reporting.figures import MB, UNITS, scaled, unit
 from ranp.reporting.report import Report
 from ranp.reporting.study import Study
 from tests.support.reading import Read, read

@@ -70,7 +70,7 @@ def fit(
     Nothing of that size is allocated. Without --task or --batches the ranking is that of magnitudes, which need no
     data; the sparsity is an estimate then.
     """
-    from ranp.choosing.budgets import told
+    from ranp.choosing.budgets import QUANTITIES
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import Choice, make
     from ranp.costs.step import TrainingStep
@@ -78,7 +78,7 @@ def fit(
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
 
-    allowed = _bytes(memory)
+    shown, allowed = QUANTITIES.get("train-memory").format, _bytes(memory)
     step = TrainingStep(None, optimizer, precision, checkpointing)
     own = criterion or ("magnitude" if task is None and batches is None else None)
     setup = prepare(
@@ -128,21 +128,21 @@ def fit(
     show_table(
         ("the network as it is", *rooms),
         [
-            (f"a step of {where}", *(told("train-memory", found.needed) for found in rooms.values())),
+            (f"a step of {where}", *(shown(found.needed) for found in rooms.values())),
             (f"largest batch at {'x'.join(map(str, space))}", *(str(found.batch) for found in rooms.values())),
             (f"largest size at batch {wanted}", *map(_size, rooms.values())),
         ],
-        title=f"{model}, {optimizer}, {precision}, {told('train-memory', allowed)}",
+        title=f"{model}, {optimizer}, {precision}, {shown(allowed)}",
     )
     if now.needed <= allowed:
-        say(f"{where} fits as it is: {told('train-memory', now.needed)}")
+        say(f"{where} fits as it is: {shown(now.needed)}")
     elif plan is not None:
         removed = _removed(plan)
         say(
             f"{where} fits with a sparsity of {removed['sparsity']:.2%} "
             f"({setup.method.name}, {setup.criterion.name}):\n"
             f"  {removed['kept']} of {plan.sparsity.channels} channels, {costs['flops']:.1%} of the FLOPs, "
-            f"{costs['params']:.1%} of the parameters, {told('train-memory', costs['train_memory'])} at the peak\n"
+            f"{costs['params']:.1%} of the parameters, {shown(costs['train_memory'])} at the peak\n"
             f"  ranp prune {model} ... --budget train-memory={memory}"
         )
     else:
@@ -199,11 +199,11 @@ def _made_to_fit(
 ) -> tuple[Plan, dict[str, float]]:
     """The plan that makes a step fit, and what is left of the network's costs."""
     from ranp import score, trace
-    from ranp.choosing.budgets import Scene
     from ranp.choosing.selection import Selection
     from ranp.costs.prices import Prices
+    from ranp.costs.step import StepSetup
     from ranp.reporting.fit import plan_for
-    from ranp.tracing.layout import flags_of
+    from ranp.tracing.choice import Choice
 
     found = trace(network, at)
     with progress_bar(f"scoring {model}", quiet=setup.criterion.needs != "gradients") as progress:
@@ -219,9 +219,8 @@ def _made_to_fit(
         )
     scores = setup.method.weigh(scores, setup.method.costs(found), setup.strength)
     selection = Selection.of(scores, found, scope=setup.method.scope, keep=keep, seed=seed)
-    plan = plan_for(selection, Scene(network, at, step), allowed)
-    prices = Prices(found)
-    full, slim = prices.at(prices.everything), prices.at(flags_of(found, plan.kept))
+    plan = plan_for(selection, StepSetup(network, at, step), allowed)
+    full, slim = (Prices.of(found).at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))
     peak = float(plan.settings["budget"][0]["after"])
     return plan, {"flops": slim.flops / full.flops, "params": slim.params / full.params, "train_memory": peak}
 

@@ -35,6 +35,7 @@ from ranp.cli.options import (
     Task,
     Tie,
 )
+from ranp.costs.quantities import budget_examples, resources
 
 _HOW, _RUN = "How to prune", "Run"
 
@@ -47,8 +48,7 @@ def prune(
     budget: Annotated[
         list[str] | None,
         typer.Option(
-            help="What it may need: flops=5%, macs=7.5G, params=1M, memory=25%, train-memory=8GiB, step-time=4x, "
-            "latency=30ms; repeat it.",
+            help=f"What it may need: {budget_examples()}; repeat it.",
             rich_help_panel=_HOW,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def prune(
     resource: Annotated[
         str | None,
         typer.Option(
-            help="flops, memory, params, train-memory, time, code, or several: flops+time; default the method's own.",
+            help=f"{', '.join(resources())}, code, or several: flops+time; default the method's own.",
             rich_help_panel=_HOW,
         ),
     ] = None,
@@ -119,7 +119,7 @@ def prune(
     from dataclasses import asdict
 
     from ranp import prune as prune_network
-    from ranp.choosing.budgets import parse_all, told
+    from ranp.choosing.budgets import QUANTITIES, parse_all
     from ranp.cli.preparation import code_or_name, prepare
     from ranp.cli.sources import Choice, make, plain
     from ranp.costs.step import TrainingStep
@@ -220,7 +220,7 @@ def prune(
             return
         say(str(pruned.report))
         if predicted is not None:
-            before, after = (told("train-memory", figure) for figure in predicted)
+            before, after = map(QUANTITIES.get("train-memory").format, predicted)
             say(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
         if written:
             say(f"\nwrote {', '.join(map(str, written))}")
@@ -244,7 +244,7 @@ def _resources(text: str | None) -> Any:
 
     if text is None:
         return None
-    names = ("flops", "memory", "params", "train-memory", "time")
+    names = resources()
     found = []
     for part in text.split("+"):
         if ":" not in part and part not in names:

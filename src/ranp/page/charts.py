@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ranp.page.axes import layout, logarithmic, plain, safe, titled
 from ranp.page.curves import Curve
 from ranp.page.wording import colour, dash, flops, megabytes, method_name
-from ranp.reporting.amounts import MB
+from ranp.reporting.figures import MB
 
 if TYPE_CHECKING:
     from ranp.reporting.study import Study, Sweep

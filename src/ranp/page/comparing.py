@@ -14,7 +14,7 @@ from ranp.page.markup import Chart, Section, drawing, image, name, note, table, 
 from ranp.page.rebuilding import Absent, Bill
 from ranp.page.tables import Table
 from ranp.page.wording import NOTHING, figure_name, method_name, sentence, share, value
-from ranp.reporting.amounts import MB, UNITS, scaled, unit
+from ranp.reporting.figures import MB, UNITS, scaled, unit
 
 __all__ = ["comparison", "table_section", "training"]
 

@@ -11,8 +11,8 @@ from ranp.page.markup import Chart, Section, details, drawing, name, note, table
 from ranp.page.rebuilding import Absent
 from ranp.page.whatif import whatif
 from ranp.page.wording import NOTHING, factor, flops, less, method_name, sentence, share
-from ranp.reporting.amounts import MB, OTHERS, UNITS, Amount, scaled, unit
 from ranp.reporting.causes import listed
+from ranp.reporting.figures import MB, OTHERS, UNITS, Amount, scaled, unit
 from ranp.reporting.report import Report
 
 if TYPE_CHECKING:

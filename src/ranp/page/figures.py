@@ -14,7 +14,7 @@ from ranp.page.curves import main_figure
 from ranp.page.gather import FULL, RunFolder
 from ranp.page.material import Material
 from ranp.page.rebuilding import Absent, Bill
-from ranp.reporting.amounts import MB
+from ranp.reporting.figures import MB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from ranp.files import atomic
 from ranp.page.wording import method_name, sentence, share
 from ranp.paper.comparison import HEADER
 from ranp.paper.timing import median_ratio
-from ranp.reporting.amounts import MB
+from ranp.reporting.figures import MB
 
 __all__ = ["Group", "Table", "comparison_table", "table_from"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranp.reporting.amounts import MB, UNITS, Amount, scaled, unit
+from ranp.reporting.figures import MB, UNITS, Amount, scaled, unit
 
 __all__ = [
     "NOTHING",
