@@ -30,7 +30,7 @@ from safetensors import safe_open
 from torch import nn
 
 import ranp
-from ranp.costs.step import TrainingStep, rehearse
+from ranp.costs.step import TrainingStep, trace_step
 from ranp.costs.time import Table as Times
 from ranp.costs.time import stored
 from ranp.costs.time.machine import this_machine
@@ -103,7 +103,7 @@ def write_all(home: Path) -> list[Kind]:
     results.write(home / "cell", results.Result(cell, *costs, 0.3, 0.25, 0.87, False, widths, epochs, {"torch": "2"}))
 
     times = Times.open(home / "times", measure=lambda call: 1e-6 * (1 + len(call.op)))
-    times.cover(rehearse(network, example, step=TrainingStep()))
+    times.cover(trace_step(network, example, step=TrainingStep()))
 
     rows = (("RANP-f", "78.24"), ("Full", "237.85"))
     columns = Column("method", left=True), Column("GFLOPs")

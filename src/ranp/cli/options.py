@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from ranp.costs.quantities import budget_examples, resources
 from ranp.options import Options
 
 if TYPE_CHECKING:
@@ -71,14 +72,7 @@ def _flag(text: str, panel: str, *declarations: str, **more: Any) -> Any:
 
 PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, _flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
-    "budget": Annotated[
-        list[str] | None,
-        _flag(
-            "What it may need: flops=5%, macs=7.5G, params=1M, memory=25%, train-memory=8GiB, step-time=4x, "
-            "latency=30ms; repeat it.",
-            _HOW,
-        ),
-    ],
+    "budget": Annotated[list[str] | None, _flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
     "method": Annotated[str, _flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", _HOW)],
     "strength": Annotated[
         float | None, _flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
@@ -89,9 +83,7 @@ PRUNING: Mapping[str, Any] = {
     ],
     "resource": Annotated[
         str | None,
-        _flag(
-            "flops, memory, params, train-memory, time, code, or several: flops+time; default the method's own.", _HOW
-        ),
+        _flag(f"{', '.join(resources())}, code, or several: flops+time; default the method's own.", _HOW),
     ],
     "tie": Annotated[str, _flag("How coupled layers agree: max (the paper) or union.", _HOW)],
     "exact": Annotated[

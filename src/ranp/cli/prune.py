@@ -42,7 +42,7 @@ def prune(
     from dataclasses import fields
 
     from ranp import prune as prune_network
-    from ranp.choosing.budgets import told
+    from ranp.choosing.budgets import QUANTITIES
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make, plain
     from ranp.errors import UnsupportedError
@@ -92,7 +92,7 @@ def prune(
             return
         say(str(pruned.report))
         if predicted is not None:
-            before, after = (told("train-memory", figure) for figure in predicted)
+            before, after = map(QUANTITIES.get("train-memory").format, predicted)
             say(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
         if written:
             say(f"\nwrote {', '.join(map(str, written))}")

@@ -23,7 +23,8 @@ from ranp.running.calling import named_tensors, unwrap
 from ranp.running.copies import copy_model
 from ranp.slimming.initialisation import Initialiser
 from ranp.slimming.numeric import compare_numbers
-from ranp.slimming.slim import apply_plan, removed_classes
+from ranp.slimming.slim import apply_plan
+from ranp.tracing.choice import Choice
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes
 from ranp.tracing.probing import Mask, keeps_of, widened
@@ -128,7 +129,7 @@ def check(
 def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
     """Of every label whether it stays, from the plan's decisions by layer; pinned labels always stay."""
     stays = np.ones(len(classes.ids), bool)
-    stays[sorted(removed_classes(tracer.assembled(classes), plan))] = False
+    stays[Choice.of_plan(tracer.assembled(classes), plan).gone] = False
     kept: Mask = stays[classes.ids]
     return kept
 
