@@ -59,6 +59,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float
 _WANTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a word"}
 _OPTIONS = "options."
 
+Setting = tuple[str, Any]
+"""A field of a recipe, or ``options.`` and an argument of the network, and its value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -196,20 +199,17 @@ class Recipe:
         Raises:
             UnsupportedError: No such field, or a value that it cannot have.
         """
+        return self.having(map(read_setting, settings))
+
+    def having(self, settings: Iterable[Setting]) -> Recipe:
+        """The recipe with other values, the last of a key's; ``options.widths`` is an argument of the network."""
         changes: dict[str, Any] = {}
         options = dict(self.options)
-        kinds = {entry.name: str(entry.type) for entry in dataclasses.fields(self)}
-        for setting in settings:
-            key, equals, text = setting.partition("=")
-            key, text = key.strip(), text.strip()
-            if not equals or not key or not text:
-                raise UnsupportedError(f"--set {setting!r} is not key=value. For example --set epochs=10.")
+        for key, value in settings:
             if key.startswith(_OPTIONS):
-                options[key.removeprefix(_OPTIONS)] = _loosely(text)
-            elif key not in kinds or key == "options":
-                raise UnsupportedError(f"--set {setting!r}: {unknown_name('setting', key, (*kinds, _OPTIONS + '*'))}")
+                options[key.removeprefix(_OPTIONS)] = value
             else:
-                changes[key] = _read(key, kinds[key], text)
+                changes[key] = value
         return dataclasses.replace(self, options=options, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,6 +238,37 @@ class Recipe:
             )
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnsupportedError(f"the recipe is not complete: {error}. Restore it, or start again.") from error
+
+
+def read_setting(text: str) -> Setting:
+    """A ``key=value`` of a command line as a key and a value of the type of its field.
+
+    Raises:
+        UnsupportedError: No such field, or a value that it cannot have.
+
+    >>> read_setting("milestones=40,55"), read_setting("options.widths=16,32")
+    (('milestones', (40, 55)), ('options.widths', (16, 32)))
+    """
+    kinds = {entry.name: str(entry.type) for entry in dataclasses.fields(Recipe)}
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key or not value:
+        raise UnsupportedError(f"--set {text!r} is not key=value. For example --set epochs=10.")
+    if key.startswith(_OPTIONS):
+        return key, _loosely(value)
+    if key not in kinds or key == "options":
+        raise UnsupportedError(f"--set {text!r}: {unknown_name('setting', key, (*kinds, _OPTIONS + '*'))}")
+    return key, _read(key, kinds[key], value)
+
+
+def setting_text(key: str, value: Any) -> str:
+    """The ``key=value`` that ``read_setting`` reads.
+
+    >>> setting_text("milestones", (40, 55)), setting_text("weight_decay", 0.0), setting_text("nesterov", False)
+    ('milestones=40,55', 'weight_decay=0', 'nesterov=false')
+    """
+    entries = value if isinstance(value, tuple) else (value,)
+    words = [str(entry).lower() if isinstance(entry, bool | None) else str(entry) for entry in entries]
+    return f"{key}={','.join(word.removesuffix('.0') for word in words) or 'none'}"
 
 
 def _check(name: str, kind: str, value: Any) -> None:

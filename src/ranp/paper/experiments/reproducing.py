@@ -75,17 +75,13 @@ def reproduce_one(
         return []
     results = Results(place, {cell: result for cell, result in found.items() if result is not None})
     shown = experiment.present(results, wanted)
-    names = tuple(f"{name}.svg" for name in shown.figures)
     drawn: list[Path] = []
     if shown.figures:
         from ranp.reporting.drawing import save
 
         for name, figure in shown.figures.items():
-            for suffix in (".svg", ".pdf"):
-                save(figure, out / f"{name}{suffix}")
-                drawn.append(out / f"{name}{suffix}")
-    written: list[Path] = []
-    for number, table in enumerate(shown.tables):
-        figures = table.figures or (names if not number else ())
-        written += replace(table, figures=figures, command=command).write(out)
-    return written + drawn
+            for path in (out / f"{name}.svg", out / f"{name}.pdf"):
+                save(figure, path)
+                drawn.append(path)
+    table = replace(shown.table, figures=tuple(f"{name}.svg" for name in shown.figures), command=command)
+    return table.write(out) + drawn
