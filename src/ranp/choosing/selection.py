@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ranp import arguments
 from ranp.choosing import snip as _snip  # registers the scope "weights"
-from ranp.choosing.coupling import ALWAYS, Coupling, couple
+from ranp.choosing.coupling import ALWAYS, COUPLED, Coupling, couple
 from ranp.choosing.plan import Cut, Plan, Sparsity
 from ranp.choosing.scopes import Order, Scope, Wanted, resolve
 from ranp.choosing.ties import TIES, Needs, TieRule, first_channels, needs
@@ -358,7 +358,7 @@ class Selection:
             return self.coupling.whole[layer.name]
         if layer.reason or layer.pinned:
             return layer.reason or "must stay"
-        return "coupled with a layer that is kept whole" if fixed.all() else ""
+        return COUPLED if fixed.all() else ""
 
 
 def check_sparsity(sparsity: float) -> float:

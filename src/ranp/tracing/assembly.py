@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,15 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.running.recording import OpCall
-from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
+from ranp.tracing.labels import FILLER, Classes, LabelSpace, PinNote, Vector
 from ranp.tracing.running import Births
-from ranp.tracing.trace import ClassIds, Layer, Pin, Trace
+from ranp.tracing.trace import Cause, ClassIds, Layer, Pin, Trace
 
 if TYPE_CHECKING:
     from ranp.tracing.tracer import Tracer
 
 CHANNEL_NORMS = (nn.GroupNorm, nn.modules.batchnorm._NormBase)
+PIECES = PinNote(np.zeros(0, np.int64), "pieces that must stay equal cannot", "", "", Cause.COUPLING)
 
 
 def layer_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -60,7 +62,7 @@ def assemble(
         calls=tuple(tracer.calls),
         spans=tuple({dim: classes.ids[v] for dim, v in found.items()} for found in tracer.call_labels),
         ops=_ops(tracer),
-        pins=reasons.summary(layers),
+        pins=summed(pin for layer in layers for pin in layer.pins),
         unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),
         parameters={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
     )
@@ -124,8 +126,9 @@ def _class_ids(
     labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons
 ) -> tuple[ClassIds, tuple[Pin, ...]]:
     if labels is None or len(labels) != channels:
-        reason = "a single channel" if channels == 1 else "its channels are not a tensor's own"
-        return np.zeros(channels, np.int64), (Pin(reason, "", channels),)
+        single = ("a single channel", Cause.SINGLE)
+        reason, cause = single if channels == 1 else ("its channels are not a tensor's own", Cause.OTHER)
+        return np.zeros(channels, np.int64), (Pin(reason, "", channels, cause=cause),)
     return classes.ids[labels], reasons.of(labels)
 
 
@@ -147,26 +150,17 @@ class _Reasons:
             note = space.pins[number]
             self.first[classes.roots[note.labels[note.labels != FILLER]]] = number
 
-    def numbers(self, labels: Vector) -> Vector:
-        """Number of the note that pinned each label, -1 for none."""
-        return self.first[self.classes.roots[labels]]
-
     def of(self, labels: Vector) -> tuple[Pin, ...]:
         """The causes for which these labels must stay, each with its operator and module, the commonest first."""
         stuck = labels[self.classes.ids[labels] == 0]
-        counted: Counter[tuple[str, str, str]] = Counter()
-        for number in self.numbers(stuck).tolist():
-            if number < 0:
-                counted["pieces that must stay equal cannot", "", ""] += 1
-            else:
-                note = self.notes[number]
-                counted[note.reason, "" if note.where == "output" else note.where, note.op] += 1
-        return tuple(Pin(reason, where, count, op) for (reason, where, op), count in counted.most_common())
+        counted = Counter(self.first[self.classes.roots[stuck]].tolist())
+        notes = [(PIECES if number < 0 else self.notes[number], count) for number, count in counted.items()]
+        return summed(Pin(note.reason, note.where, count, note.op, note.cause) for note, count in notes)
 
-    def summary(self, layers: list[Layer]) -> tuple[Pin, ...]:
-        """Channels that must stay, counted by cause."""
-        counted: Counter[tuple[str, str, str]] = Counter()
-        for layer in layers:
-            for pin in layer.pins:
-                counted[pin.reason, pin.where, pin.op] += pin.channels
-        return tuple(Pin(reason, where, count, op) for (reason, where, op), count in counted.most_common())
+
+def summed(pins: Iterable[Pin]) -> tuple[Pin, ...]:
+    """The pins with the channels of equal ones added up, the commonest first."""
+    counted: Counter[Pin] = Counter()
+    for pin in pins:
+        counted[replace(pin, channels=0)] += pin.channels
+    return tuple(replace(pin, channels=count) for pin, count in counted.most_common())

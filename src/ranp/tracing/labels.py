@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ranp.tracing.trace import Cause
+
 Vector = npt.NDArray[np.int64]
 """Labels along one dimension of a tensor, one per index."""
 
@@ -28,13 +30,13 @@ def has_filler(vector: Vector) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PinNote:
-    """Labels that must stay, and why. ``quiet`` notes are true of every network and are not reported."""
+    """Labels that must stay, and why."""
 
     labels: Vector
     reason: str
     where: str
-    op: str = ""
-    quiet: bool = False
+    op: str
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,12 @@ class LabelSpace:
         self.right.append(b)
         return np.where(a == FILLER, b, a) if has_filler(a) else a
 
-    def pin(self, labels: Vector | None, reason: str, where: str, *, op: str = "", quiet: bool = False) -> None:
+    def pin(
+        self, labels: Vector | None, reason: str, where: str, *, op: str = "", cause: Cause = Cause.OPERATION
+    ) -> None:
         """Notes that these labels must stay, because of an operator in a module if one is to blame."""
         if labels is not None and labels.size:
-            self.pins.append(PinNote(labels, reason, where, op, quiet))
+            self.pins.append(PinNote(labels, reason, where, op, cause))
 
     def require_equal_counts(self, pieces: Sequence[Vector], reason: str, where: str) -> None:
         """Notes that every piece must keep as many indices as every other."""

@@ -25,6 +25,7 @@ from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import Op, labels_of, put_labels, taint_of
+from ranp.tracing.trace import MAKES_OUTPUT, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
@@ -217,7 +218,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
         for tensor in labelled:
             for vector in labels_of(tensor).values():
-                self.space.pin(vector, "an operator without a rule", op.where, op=str(func))
+                self.space.pin(vector, "an operator without a rule", op.where, op=str(func), cause=Cause.OPERATOR)
         if labelled:
             self.ledger.unknown[f"{func} in {op.where or 'the network'}"] = None
         for out in flat_tensors(op.out):
@@ -311,10 +312,11 @@ def run_labelled(
     for tensor in tensors_in(outputs):
         mode.read(tensor)
         for vector in labels_of(tensor).values():
-            space.pin(vector[vector != FILLER], "makes the network's output", "output")
+            space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
-            space.pin(vector, "channels are told by their number", "output")
+            space.pin(vector, "channels are told by their number", "")
     for tensor in mode.never_read():
         for vector in labels_of(tensor).values():
-            space.pin(vector[vector != FILLER], "made but never read by an operator that was seen", "")
+            reason = "made but never read by an operator that was seen"
+            space.pin(vector[vector != FILLER], reason, "", cause=Cause.UNSEEN)
     return outputs

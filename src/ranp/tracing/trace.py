@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,37 @@ ClassIds = npt.NDArray[np.int64]
 PINNED = 0
 
 
+class Cause(str, Enum):
+    """Why channels must stay whatever their scores, in one word: the key under which reports count them."""
+
+    OUTPUT = "output"
+    """They make the network's output."""
+    CODE = "code"
+    """Python code assumes their number, or takes another path without them."""
+    OPERATOR = "operator"
+    """An operator without a rule reads them."""
+    OPERATION = "operation"
+    """An operator needs all the channels that it meets."""
+    UNUSED = "unused"
+    """Their layer did not run on the example."""
+    UNSEEN = "unseen"
+    """They are made, and no operator that was seen reads them."""
+    SINGLE = "single"
+    """The layer has a single channel."""
+    REQUEST = "request"
+    """They were to be kept."""
+    GRADIENT = "gradient"
+    """The layer has no scores."""
+    COUPLING = "coupling"
+    """They stand or fall with channels that stay."""
+    OTHER = "other"
+
+    __str__ = str.__str__
+
+
+MAKES_OUTPUT = "makes the network's output"
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
     """Channels that must stay because of one operator or one property of the network."""
@@ -27,10 +59,11 @@ class Pin:
     channels: int
     op: str = ""
     """Operator to blame, if one is."""
+    cause: Cause = Cause.OTHER
 
     def __str__(self) -> str:
-        told = f"{self.reason} ({self.op})" if self.op else self.reason
-        return f"{told} in {self.where}" if self.where else told
+        clause = f"{self.reason} ({self.op})" if self.op else self.reason
+        return f"{clause} in {self.where}" if self.where else clause
 
 
 @dataclass(frozen=True, slots=True)

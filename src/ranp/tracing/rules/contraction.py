@@ -29,7 +29,7 @@ def convolution(op: Op) -> None:
             op.pin(vector, "a convolution runs along channels")
     for dim, vector in labels_of(weight).items():
         if dim >= 2:
-            op.pin(vector, "kernel", quiet=True)
+            op.pin(vector, "kernel")
     data, first, second = labels_of(x).get(1), labels_of(weight).get(0), labels_of(weight).get(1)
     inputs, outputs = (first, second) if transposed else (second, first)
     if op.depthwise is None:  # cut to one channel in each group, a grouped convolution would look like one
