@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ranp.tracing import trials as trials_of_network
 from ranp.tracing.ledger import OpRecord
 from ranp.tracing.siblings import Siblings
-from ranp.tracing import trials as trials_of_network
 from ranp.tracing.tracer import Tracer
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ranp.choosing.coupling import COUPLED, REQUESTED
+from ranp.tracing.groups import listed, pattern
 from ranp.tracing.trace import MAKES_OUTPUT, PINNED, Cause, ClassIds, Layer, Pin, Trace
 
-__all__ = ["Obstacle", "by_cause", "told", "what_stays"]
+__all__ = ["Obstacle", "by_cause", "listed", "told", "what_stays"]
 
 TOGETHER = "all channels of a layer or tensor stand or fall together, and some must stay"
 _SHOWN = 12
-_NAMES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,26 +171,3 @@ def told(obstacles: Iterable[Obstacle], channels: int) -> str:
         rest = sum(obstacle.channels for _, group in ranked[_SHOWN:] for obstacle in group)
         lines.append(f"  {rest:,} for {len(ranked) - _SHOWN} more causes (all in the JSON report)")
     return "\n".join(lines)
-
-
-def pattern(name: str) -> str:
-    """A module name with its numbers left open.
-
-    >>> pattern("layers.3.conv.0")
-    'layers.*.conv.*'
-    """
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
-
-
-def listed(names: Iterable[str]) -> str:
-    """Layer names for a line of text: those that differ by numbers alone as one pattern, the rest one by one.
-
-    >>> listed(["head", "blocks.0.conv", "blocks.1.conv"])
-    'head, blocks.*.conv (2 layers)'
-    """
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(pattern(name), []).append(name)
-    shown = [group[0] if len(group) == 1 else f"{key} ({len(group)} layers)" for key, group in groups.items()]
-    more = [f"{len(shown) - _NAMES} more"] if len(shown) > _NAMES else []
-    return ", ".join([*shown[:_NAMES], *more])

@@ -60,6 +60,8 @@ class LabelSpace:
     noted: set[tuple[int, int]] = field(default_factory=set)
     contracted: list[Vector] = field(default_factory=list)
     """Labels that were summed over together with weights."""
+    sources: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """First and last (exclusive) of the unions that one operator made, its name, and its module."""
 
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""
@@ -114,6 +116,8 @@ class Classes:
     """Smallest label of the class, before pinning; tells which pin reached which label."""
     ids: Vector
     pieces: tuple[tuple[Vector, ...], ...]
+    coupled: tuple[EqualCounts, ...] = ()
+    """Notes that could only be met by coupling their pieces position by position."""
 
 
 def components(parent: Vector, a: Vector, b: Vector) -> Vector:
@@ -141,6 +145,7 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
     in exactly one piece and no other constraint cuts the same classes differently. Anything else is coupled position
     by position across the pieces, which is always correct and only costs freedom.
     """
+    coupled: list[EqualCounts] = []
     while True:
         pinned_root = np.zeros_like(pinned)
         pinned_root[parent[pinned]] = True
@@ -159,12 +164,14 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
             used = np.zeros(len(ids), bool)
             used[ids] = True
             number = np.cumsum(used) - 1  # 0 stays 0
-            return Classes(parent, number[ids], tuple(tuple(number[piece] for piece in c) for c in constraints if c))
+            pieces = tuple(tuple(number[piece] for piece in entry) for entry in constraints if entry)
+            return Classes(parent, number[ids], pieces, tuple(coupled))
         first, rest = couple.pieces[0], couple.pieces[1:]
         if any(len(piece) != len(first) for piece in rest):
             for piece in couple.pieces:
                 pinned[piece[piece != FILLER]] = True
             continue
+        coupled.append(couple)
         a = np.concatenate([first] * len(rest))
         b = np.concatenate(rest)
         both = (a != FILLER) & (b != FILLER)

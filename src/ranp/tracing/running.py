@@ -131,7 +131,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
+            noted = len(self.space.left)
             found(op)
+            if len(self.space.left) > noted:
+                self.space.sources.append((noted, len(self.space.left), name, where))
             if self.watches:
                 self._remember_unread(op)
             if op.split:
