@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
 from ranp.running.operators import flat_tensors
-from ranp.running.randomness import ambient_seed, drawn_so_far, seed_everything, untouched_rng
+from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
@@ -302,16 +302,15 @@ def run_labelled(
     """
     model.train(train)
     with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
-        if seed is None:
-            ambient_seed()
-        else:
-            seed_everything(seed)
+        if seed is not None:
+            reseed(seed)
+        ambient_seed(seed or 0)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
-        before = drawn_so_far()
+        before = RandomState.now()
         with mode, MadeFromNumbers():
             outputs = call(model, inputs)
-        python, numbers = drawn_so_far(), any(record.name in TO_PYTHON for record in ledger.records)
-        ledger.drew = python[:2] != before[:2] or (numbers and not torch.equal(python[2], before[2]))
+        after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
+        ledger.drew = after.python_moved(before) or (numbers and not torch.equal(after.cpu, before.cpu))
     for tensor in tensors_in(outputs):
         mode.read(tensor)
         for vector in labels_of(tensor).values():

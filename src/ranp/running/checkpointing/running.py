@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -18,6 +16,7 @@ from ranp import arguments
 from ranp.errors import UnsupportedError
 from ranp.running.calling import unwrap
 from ranp.running.checkpointing.choosing import choose
+from ranp.running.randomness import RandomState
 
 _Forward = Callable[..., Any]
 
@@ -157,12 +156,11 @@ class _Rewound:
     def __exit__(self, *error: object) -> None:
         self._put(self._later)
 
-    def _held(self) -> tuple[list[Tensor], Any, Any]:
-        return [x.detach().clone() for x in self._buffers], random.getstate(), np.random.get_state()  # noqa: NPY002
+    def _held(self) -> tuple[list[Tensor], RandomState]:
+        return [x.detach().clone() for x in self._buffers], RandomState.now()
 
-    def _put(self, held: tuple[list[Tensor], Any, Any]) -> None:
-        values, python, legacy = held
+    def _put(self, held: tuple[list[Tensor], RandomState]) -> None:
+        values, state = held
         for buffer, value in zip(self._buffers, values, strict=True):
             buffer.data.copy_(value)
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
+        state.put_back_python()
