@@ -215,10 +215,10 @@ def _verified(
         verification = check(tracer, plan, copied, budget=flops, sparing=sparing)
         if verification.ok is not False:
             return plan, copied, trace, verification
-        blamed = tracer.layers_to_blame()
+        blamed = tracer.layers_to_blame(verification.failure)
         if round_ < ROUNDS - 1 or not blamed:
             logger.info("the slim network failed its check, trying again: %s", verification.where)
-            trace = tracer.relearned()
+            trace = tracer.relearned(verification.failure)
         else:
             logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), verification.where)
             trace = tracer.keeping(blamed, "a check failed with fewer of its channels")

@@ -23,6 +23,9 @@ from ranp.tracing.trace import PINNED, Trace
 
 ALWAYS = 0.0
 """The need of what is kept at any sparsity."""
+REQUESTED = "kept by request"
+COUPLED = "coupled with a layer that is kept whole"
+"""How a plan's notes name layers that ``keep`` matched, and those that hang on them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,5 +175,5 @@ def _whole(scores: Scores, trace: Trace, keep: Iterable[str]) -> dict[str, str]:
         matched = [name for name in names if fnmatchcase(name, pattern)]
         if not matched:
             raise PlanMismatchError(f"keep matches no layer: {unknown_name('pattern', pattern, names)}")
-        whole.update(dict.fromkeys(matched, f"kept by request ({pattern})"))
+        whole.update(dict.fromkeys(matched, f"{REQUESTED} ({pattern})"))
     return whole

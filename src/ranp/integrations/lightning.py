@@ -33,7 +33,7 @@ from ranp.integrations.lightning_step import HOW, OwnStep, as_pair, rehearsal, s
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
 from ranp.pruning import Pruned, prune
 from ranp.reporting.report import Report
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.score import Loss
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class PruneAtInitialisation(Callback):
         unpack: Unpack = own.unpack if own else self._unpack or as_pair
         loss: Loss = own.loss if own else self._loss  # type: ignore[assignment]
         source = self._source(trainer)
-        with random_state_kept(devices), _loader_state_kept(source), rehearsal(module):
+        with untouched_rng(devices), _loader_state_kept(source), rehearsal(module):
             reseed(self._options["seed"] + trainer.global_rank, devices)  # ranks that shuffle see different batches
             pairs = (unpack(batch) for batch in _moved(source, module, trainer))
             options = {"step": step_of(module, trainer, network), **self._options}

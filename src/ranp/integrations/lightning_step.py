@@ -16,7 +16,7 @@ from ranp.costs.step import TrainingStep
 from ranp.costs.step.optimisers import name_of
 from ranp.errors import DataError, RanpError
 from ranp.integrations.placing import network_of
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.randomness import reseed, untouched_rng
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class OwnStep:
     def _run(self, batch: Any, number: int, answer: Callable[..., Any]) -> Any:
         """Both runs of a batch draw the same random numbers, so that augmentation in the step is the same."""
         names = ("log", "log_dict") if self.attribute is not None else ("log", "log_dict", "forward")
-        with random_state_kept(self.devices):
+        with untouched_rng(self.devices):
             reseed(number, self.devices)
             for name in names:
                 setattr(self.module, name, answer if name == "forward" else lambda *_, **__: None)
