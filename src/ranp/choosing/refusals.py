@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ranp.choosing.coupling import Coupling
+from ranp.choosing.coupling import COUPLED, Coupling
+from ranp.errors import asked
 from ranp.tracing.trace import Layer
 
 
@@ -17,7 +18,7 @@ def why_kept(coupling: Coupling) -> dict[str, str]:
     fixed = coupling.layout.by_layer(coupling.block[coupling.classes] < 0)
     found = {}
     for layer, flags in zip(coupling.trace.layers, fixed, strict=True):
-        coupled = "coupled with a layer that is kept whole" if flags.all() else ""
+        coupled = COUPLED if flags.all() else ""
         own = layer.reason or ("must stay" if layer.pinned else "")
         found[layer.name] = coupling.whole.get(layer.name) or own or coupled
     return found
@@ -43,20 +44,20 @@ def sparsity_too_high(coupling: Coupling, wish: float, where: int, largest: floa
     """The sentence for a sparsity at which something loses all its channels."""
     what, layer = lost(coupling, where)
     return (
-        f"sparsity={wish:g} {what}. The largest feasible sparsity here is {_rounded_down(largest)}. "
-        f"Lower it, pass keep=[{layer.name!r}], or exact=True: then every layer keeps a channel."
+        f"{asked('sparsity', wish)} {what}. The largest feasible sparsity here is {_rounded_down(largest)}. Lower it, "
+        f"pass {asked('keep', [layer.name])}, or {asked('exact', True)}: then every layer keeps a channel."
     )
 
 
 def share_too_high(wish: float, largest: float) -> str:
     """The sentence for a share of the prunable channels that cannot go."""
     return (
-        f"sparsity={wish:g} with exact=True leaves some layers without a channel. The largest feasible share of "
-        f"prunable channels here is {_rounded_down(largest)}. Lower it."
+        f"{asked('sparsity', wish)} with {asked('exact', True)} leaves some layers without a channel. The largest "
+        f"feasible share of prunable channels here is {_rounded_down(largest)}. Lower it."
     )
 
 
-def nothing_goes(coupling: Coupling, asked: str) -> str:
+def nothing_goes(coupling: Coupling, request: str) -> str:
     """The sentence for a request to remove something of a network that must keep everything, with the reasons."""
     held, reasons = Counter[str](), why_kept(coupling)
     for layer in coupling.trace.layers:
@@ -66,8 +67,8 @@ def nothing_goes(coupling: Coupling, asked: str) -> str:
             held[str(replace(pin, where=""))] += pin.channels
     text = "; ".join(f"{count} channels: {why}" for why, count in held.most_common(3))
     return (
-        f"{asked} cannot be met: no channel of this network may be removed ({text}). Pass less in keep=, or "
-        "change the code that ranp.trace(model, example).pins names."
+        f"{request} cannot be met: no channel of this network may be removed ({text}). Pass less in {asked('keep')}, "
+        "or change the code that ranp.trace(model, example).pins names."
     )
 
 

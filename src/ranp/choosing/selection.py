@@ -21,7 +21,7 @@ from ranp.choosing.coupling import ALWAYS, Coupling, couple
 from ranp.choosing.plan import Cut, Plan, Sparsity
 from ranp.choosing.scopes import Order, Scope, Wanted, resolve
 from ranp.choosing.ties import TIES, Needs, TieRule, first_channels, needs
-from ranp.errors import InfeasibleError
+from ranp.errors import InfeasibleError, asked
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Floats
 from ranp.tracing.trace import Trace
@@ -192,7 +192,7 @@ class Selection:
         """The plan at that sparsity; see ``select``."""
         wish = check_sparsity(sparsity)
         if wish > 0 and self.coupling.stuck:
-            raise InfeasibleError(refusals.nothing_goes(self.coupling, f"sparsity={wish:g}"))
+            raise InfeasibleError(refusals.nothing_goes(self.coupling, asked("sparsity", wish)))
         if arguments.flag("exact", exact):
             found, budget = self._exact(wish)
             target = wish * self._movable

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.arguments import told
-from ranp.errors import UnsupportedError
+from ranp.errors import UnsupportedError, asked
 from ranp.running.calling import at_least_two, first_line, redrawn, tensors_in, unwrap
 from ranp.running.copies import copy_model, holdings, redraw_weights
 from ranp.running.dataless import execute, to_meta
@@ -147,7 +147,7 @@ class Tracer:
                 shapes = [tuple(t.shape) for t in tensors_in(self.example)]
                 raise UnsupportedError(
                     f"the network does not run on the example of shapes {shapes}: {told(real)}. "
-                    "Pass inputs of one call as example=."
+                    f"Pass inputs of one call as {asked('example')}."
                 ) from real
 
     def settle(self) -> Classes:

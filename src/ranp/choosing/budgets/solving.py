@@ -19,7 +19,7 @@ from ranp.choosing.budgets.ranking import Steps, by_score, families_of, named
 from ranp.choosing.coupling import ALWAYS
 from ranp.choosing.selection import Selection
 from ranp.costs.quantities import Quantity
-from ranp.errors import InfeasibleError
+from ranp.errors import InfeasibleError, asked
 from ranp.tracing.layout import Flags
 
 FULL = 0.999
@@ -221,7 +221,7 @@ def _refusal(limits: Sequence[Limit], least: dict[str, float]) -> str:
     return (
         f"the budget cannot be met: {'; '.join(parts)}, with the least width of all channels that stand or fall "
         f"together, and all that must stay. The smallest possible is {' and '.join(possible)}. Ask for that or more, "
-        "or release what keep=, min_channels= or round_to= hold."
+        f"or release what {asked('keep')}, {asked('min_channels')} or {asked('round_to')} hold."
     )
 
 
