@@ -32,11 +32,11 @@ IGNORED = frozenset(
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers one rule under the names of the operators it describes."""
+    """Registers one rule under the names of operators; one of your own with its namespace, ``"mine::scaled"``."""
 
     def register(function: Rule) -> Rule:
-        for name in names:
-            _TABLE[name] = function
+        _TABLE.update(dict.fromkeys(names, function))
+        find.cache_clear()
         return function
 
     return register
@@ -56,7 +56,7 @@ def masked(*names: str) -> Callable[[MaskedForm], MaskedForm]:
 def find(func: Any) -> Rule | None:
     """The rule of an operator: by name, by the name of its out-of-place form, or the pointwise one by tag."""
     if func.namespace not in ("aten", "prims"):
-        return None
+        return _TABLE.get(func._schema.name)
     name = func._schema.name.split("::")[-1]
     found = _TABLE.get(name) or _TABLE.get(name.rstrip("_"))
     if found is None and any(torch.Tag.pointwise in form.tags for form in _forms(func, name)):
