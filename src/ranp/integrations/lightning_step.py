@@ -1,4 +1,7 @@
-"""A Lightning module's own ``training_step``, taken apart into the inputs of its network and a loss of their output."""
+"""What the callback for Lightning does to modules and trainers; Lightning itself is not imported here.
+
+A module's own ``training_step`` is taken apart into the inputs of its network and a loss of their output.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from torch import nn
 
 from ranp.costs.step import TrainingStep
 from ranp.costs.step.optimisers import name_of
-from ranp.errors import DataError, RanpError
+from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.integrations.placing import network_of
 from ranp.running.randomness import reseed, untouched_rng
 
@@ -159,7 +162,7 @@ def _optimisers(configured: Any) -> list[torch.optim.Optimizer]:
 
 
 @contextmanager
-def rehearsal(module: nn.Module) -> Iterator[None]:
+def state_kept(module: nn.Module) -> Iterator[None]:
     """Puts back what steps do to the rest of a module: statistics and gradients of other networks, metrics."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
@@ -191,3 +194,45 @@ def as_pair(batch: Any) -> tuple[Any, Any]:
     raise DataError(
         f"a batch is {what}, not a pair. Pass unpack=, for one: lambda batch: (batch['image'], batch['label'])."
     )
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuses trainers in whose processes a module cannot become slim.
+
+    Raises:
+        UnsupportedError: The strategy, or another callback, does not allow it.
+    """
+    strategy, first = trainer.strategy, "Make the network slim before: module.model = ranp.prune(...).model."
+    if any(kind.__name__ == "_MultiProcessingLauncher" for kind in type(strategy.launcher).__mro__):
+        raise UnsupportedError(
+            "this strategy trains in processes that hand their weights back to a module that is still full-sized. "
+            f"Use strategy='ddp'. {first}"
+        )
+    if strategy.restore_checkpoint_after_setup:
+        raise UnsupportedError(f"{type(strategy).__name__} splits the network before checkpoints are read. {first}")
+    if any(
+        kind.__name__ == "WeightAveraging"
+        for other in getattr(trainer, "callbacks", ())
+        for kind in type(other).__mro__
+    ):
+        raise UnsupportedError(f"WeightAveraging copies the network while it is still full-sized. {first}")
+
+
+def in_front(owner: Any, name: str, act: Callable[..., Any]) -> Callable[[], None]:
+    """Runs ``act`` before the next call of one method of one object, with its arguments; returns how to undo it."""
+    inherited, method = vars(owner).get(name), getattr(owner, name)
+
+    def undo() -> None:
+        if vars(owner).get(name) is once:
+            if inherited is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, inherited)
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        undo()
+        act(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    setattr(owner, name, once)
+    return undo

@@ -35,12 +35,14 @@ class Samples(Dataset[Sample], ABC):
 
     Attributes:
         varies: Whether a later visit gives another sample (crops, flips); where it does not, samples may be kept.
+        count: How many samples there are.
     """
 
     varies: bool = False
+    count: int
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return self.count
 
     @abstractmethod
     def draw(self, index: int, visit: int = 0) -> Sample:

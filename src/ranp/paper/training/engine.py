@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ranp.errors import DataError, RanpError, StorageError
+from ranp.errors import DataError, StorageError
 from ranp.files.checkpoints import Checkpoints, Mark, Position, State
 from ranp.files.journal import Journal
 from ranp.paper.recipe import Recipe
@@ -104,7 +104,7 @@ class Engine:
         if resume:
             self._go_on()
         if recipe.check_data and not self.position.steps:  # a run that goes on has looked already
-            self._check(training, validation)
+            self.team.lead(lambda: self._check(training, validation))
         if begin is not None:
             begin()
         with listening() as listener:
@@ -203,17 +203,9 @@ class Engine:
         return validate(self.model, self.task, self.recipe, feed, self.team, under("validating", self.progress))
 
     def _check(self, training: Samples, validation: Samples) -> None:
-        """Every label, before the first step; one rank looks, all wait, and all stop if it finds something."""
-        problem: RanpError | None = None
-        if self.team.leads:
-            try:
-                for what, data in (("training", training), ("validation", validation)):
-                    data.check(under(f"checking {what} data", self.progress))
-            except RanpError as error:
-                problem = error
-        (told, *_) = self.team.gather("" if problem is None else str(problem))
-        if told:
-            raise problem or DataError(told)
+        """Looks at every label, before the first step."""
+        for what, data in (("training", training), ("validation", validation)):
+            data.check(under(f"checking {what} data", self.progress))
 
     def _go_on(self) -> None:
         """Puts everything into the state of the newest checkpoint."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from ranp.choosing.plan import Plan
-from ranp.errors import RanpError, StorageError, UnsupportedError
+from ranp.errors import StorageError, UnsupportedError
 from ranp.files.checkpoints import Checkpoints, Mark
 from ranp.files.journal import kept
 from ranp.options import Options
@@ -216,7 +216,7 @@ def train(
         raise UnsupportedError("a plan and a pruning method both say what to remove. Pass one of them.")
     begun = folder.begun
     remedy = "pass --resume to go on with the run in it" if begun else "empty it"
-    _together(team, lambda: folder.check(force=resume and (begun or folder.barely_begun), remedy=remedy))
+    team.lead(lambda: folder.check(force=resume and (begun or folder.barely_begun), remedy=remedy))
     settings = list(settings)
     if begun:
         if folder.finished and not Checkpoints(folder.path, 0).files():
@@ -251,13 +251,13 @@ def train(
 
     def begin() -> None:
         if begun:
-            _together(team, lambda: _remember(folder, recipe, engine.told))
+            _remember(folder, recipe, engine.told)
         else:
-            _together(team, lambda: folder.begin(remembered, used, pruned))
+            folder.begin(remembered, used, pruned)
 
     begun_on = recipe_of(folder)[0].get("versions") if begun else None
     engine = Engine(task, recipe, model, folder.path, run, team, progress, begun_on)
-    told = engine.train(resume=resume, begin=begin)
+    told = engine.train(resume=resume, begin=lambda: team.lead(begin))
     if team.leads:
         folder.finish(engine.model, used, engine.told)
     team.wait()
@@ -317,18 +317,3 @@ def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
     told["precision"] = _WORDS.get(recipe.precision, recipe.precision)
     text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _together(team: Team, act: Any) -> None:
-    """What one rank does for all: if it fails, all of them do, and none is left waiting."""
-    problem: RanpError | None = None
-    if team.leads:
-        try:
-            act()
-        except RanpError as error:
-            problem = error
-    (told, *_) = team.gather("" if problem is None else f"{type(problem).__name__}: {problem}")
-    if problem is not None:
-        raise problem
-    if told:
-        raise StorageError(f"rank 0 stopped: {told}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ranp.errors import DataError
+from ranp.paper.tasks.reading import look_at_all, read_text
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.scans import Scans
 from ranp.paper.tasks.shapenet.solids import Labels, Points
@@ -54,7 +55,9 @@ class PublishedShapes(Scans):
         DataError: A size, a count or a seed out of range.
     """
 
-    def __init__(self, shapes: Sequence[Shape], split: int, size: int, count: int | None, seed: int) -> None:
+    def __init__(
+        self, shapes: Sequence[Shape], split: int, size: int = 64, count: int | None = None, seed: int = 0
+    ) -> None:
         super().__init__(size, available(count, len(shapes), "shapes"), seed)
         order = np.arange(len(shapes))
         if self.count < len(shapes):  # lists may be sorted by category
@@ -75,10 +78,7 @@ class PublishedShapes(Scans):
         Raises:
             DataError: A file is not what it should be.
         """
-        for done, shape in enumerate(self.shapes, start=1):
-            read_shape(shape)
-            if progress is not None:
-                progress(done, self.count)
+        look_at_all(self.shapes, read_shape, progress)
 
 
 def read_shape(shape: Shape) -> tuple[Points, Labels]:
@@ -114,12 +114,7 @@ def read_shape(shape: Shape) -> tuple[Points, Labels]:
 
 def _read_table(path: Path, columns: int) -> Points:
     """Rows of finite numbers, one for each line."""
-    try:
-        lines = path.read_text(encoding="utf-8").rstrip().splitlines()
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}. {_REMEDY}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{str(path)!r} is not a text file (byte {error.start}). {_REMEDY}") from error
+    lines = read_text(path, _REMEDY).rstrip().splitlines()
     if not lines:
         raise DataError(f"{str(path)!r} is empty; {columns} number{'s'[: columns - 1]} a line are expected. {_REMEDY}")
     try:
