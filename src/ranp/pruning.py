@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -19,11 +18,12 @@ from ranp.costs.measuring import Costs
 from ranp.costs.memory import Footprint, peak
 from ranp.costs.quantities import needs_loss
 from ranp.costs.step import StepSetup, TrainingStep, target_for
-from ranp.errors import DataError, UnsupportedError, asked
+from ranp.errors import UnsupportedError, asked
 from ranp.options import Options
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
-from ranp.scoring.score import Loss, check_settings, iterated, score
+from ranp.scoring.passes import Loss, first_batch
+from ranp.scoring.score import check_settings, score
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.verification import Verification, check
@@ -226,22 +226,3 @@ def _verified(
     raise UnsupportedError(
         f"no correct slim network was found: {verification.where}. Keep {named} whole, with {asked('keep')}."
     )
-
-
-def first_batch(batches: Iterable[Any], *, needed: bool) -> tuple[Any, Iterable[Any]]:
-    """The first batch, and all of them with it put back; None where there is none and none is needed.
-
-    Raises:
-        DataError: It is needed, and there is none, or it is no pair.
-    """
-    iterator = iterated(batches)
-    first = next(iterator, None)
-    if first is None:
-        if not needed:
-            return None, iterator
-        raise DataError("batches is empty: there is nothing to score on. Pass at least one (inputs, target) pair.")
-    if not isinstance(first, tuple | list) or len(first) != 2:
-        if not needed:
-            return None, itertools.chain([first], iterator)
-        raise DataError(f"batch 0 is a {type(first).__name__}, not a pair. Yield (inputs, target); target may be None.")
-    return first, itertools.chain([first], iterator)

@@ -110,7 +110,7 @@ def fit(
 
 def _given(setup: Setup) -> tuple[Any, Setup]:
     """The example, by default the inputs of the first batch; the setup with that batch put back."""
-    from ranp.pruning import first_batch
+    from ranp.scoring.passes import first_batch
 
     if setup.example is not None:
         return setup.example, setup

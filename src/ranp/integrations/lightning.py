@@ -34,7 +34,7 @@ from ranp.integrations.placing import apply, differs, is_slim, network_of, repla
 from ranp.pruning import Pruned, prune
 from ranp.reporting.report import Report
 from ranp.running.randomness import reseed, untouched_rng
-from ranp.scoring.score import Loss
+from ranp.scoring.passes import Loss
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
