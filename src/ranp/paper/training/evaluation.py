@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.errors import DataError, RanpError, StorageError
+from ranp.errors import DataError, RanpError, StorageError, unknown_name
+from ranp.paper import tasks
 from ranp.paper.naming import NOTHING, Trust, stored_network
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
@@ -20,7 +21,7 @@ from ranp.paper.training.team import Team
 from ranp.progress import Labelled, Progress, under
 from ranp.reporting.folder import RunFolder
 
-__all__ = ["data_of", "evaluate", "recipe_of", "trained", "validate"]
+__all__ = ["data_of", "evaluate", "recipe_of", "task_of", "trained", "validate"]
 
 
 def recipe_of(run: RunFolder) -> tuple[dict[str, Any], Recipe]:
@@ -51,6 +52,27 @@ def data_of(stored: Mapping[str, Any]) -> tuple[Path | None, bool]:
     if folder is not None and (not isinstance(folder, str) or "\0" in folder):
         raise StorageError(f"recipe.json names {folder!r} as the folder of the data. Restore it, or pass --data.")
     return Path(folder) if folder else None, isinstance(data, Mapping) and bool(data.get("allow_missing"))
+
+
+def task_of(run: RunFolder, data: Path | None = None, *, allow_missing: bool = False) -> tuple[Task, Path | None]:
+    """The task of a training run, on the data it was trained on or on others; and the folder of these data.
+
+    Args:
+        run: Its folder.
+        data: Other data; default the run's.
+        allow_missing: Take what is there of them; the run's own choice holds, too.
+
+    Raises:
+        StorageError: It is not the folder of a training run, or names a task that there is not.
+        DataError: The folder of the data does not look right.
+    """
+    stored, recipe = recipe_of(run)
+    if stored["task"] not in tasks.names():
+        wrong = unknown_name("task", stored["task"], tasks.names())
+        raise StorageError(f"{str(run.recipe_file)!r} names an {wrong} Restore it.")
+    before, partial = data_of(stored)
+    where = data or before
+    return tasks.get(stored["task"], where, allow_missing=allow_missing or partial, fold=recipe.fold), where
 
 
 def trained(run: RunFolder, trust: Trust = NOTHING) -> tuple[nn.Module, Recipe]:

@@ -19,18 +19,6 @@ from ranp.running.calling import call
 from ranp.slimming.initialisation import WEIGHTED
 from ranp.slimming.verification import slim
 
-__all__ = [
-    "autocast",
-    "check_size",
-    "make_full",
-    "make_optimiser",
-    "make_slim",
-    "options_of",
-    "own_size",
-    "placed",
-    "whole",
-]
-
 
 def options_of(task: Task, recipe: Recipe) -> dict[str, Any]:
     """Arguments of the network: the recipe's, and what the data demand, which wins over what a task's recipe assumes.
