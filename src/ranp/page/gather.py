@@ -17,8 +17,6 @@ from ranp.page.tables import Table, comparison_table, table_from
 from ranp.reporting.folder import RunFolder
 from ranp.reporting.report import Report
 
-__all__ = ["Gathered", "StoredRun", "gather"]
-
 FULL = "full"
 _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""

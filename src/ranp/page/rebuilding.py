@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
     from ranp.reporting.study import Study
 
-__all__ = ["Absent", "Bill", "bills_of", "pictures_of", "study_of"]
-
 _COMPARED = "vanilla"
 _BLIND = "random"
 

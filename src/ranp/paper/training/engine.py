@@ -32,8 +32,6 @@ from ranp.reporting.folder import versions
 from ranp.running import randomness
 from ranp.running.calling import call
 
-__all__ = ["Engine"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ from ranp.paper.training.team import Team
 from ranp.progress import Labelled, Progress, under
 from ranp.reporting.folder import RunFolder
 
-__all__ = ["data_of", "evaluate", "recipe_of", "task_of", "trained", "validate"]
-
 
 def recipe_of(run: RunFolder) -> tuple[dict[str, Any], Recipe]:
     """What a training run's ``recipe.json`` says, finished or not, and its recipe.
