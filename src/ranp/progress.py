@@ -6,8 +6,6 @@ import logging
 import time
 from collections.abc import Callable
 
-__all__ = ["Labelled", "Progress", "logged", "silent", "under"]
-
 Progress = Callable[[int, int | None], object]
 """``(done, of how many)``; None where nobody knows how many there will be."""
 

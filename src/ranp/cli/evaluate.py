@@ -21,21 +21,14 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Print the figures of a trained network on the data it was validated on, or on those of --data."""
-    from ranp.errors import StorageError, unknown_name
-    from ranp.paper import tasks, training
+    from ranp.paper import training
     from ranp.paper.naming import Trust
-    from ranp.paper.training.evaluation import data_of, recipe_of
+    from ranp.paper.training.evaluation import task_of
     from ranp.reporting.folder import RunFolder
 
     run = RunFolder(folder)
     run.finished_recipe()
-    stored, recipe = recipe_of(run)
-    if stored["task"] not in tasks.names():
-        wrong = unknown_name("task", stored["task"], tasks.names())
-        raise StorageError(f"{str(run.recipe_file)!r} names an {wrong} Restore it.")
-    before, partial = data_of(stored)
-    where = data or before
-    task = tasks.get(stored["task"], where, allow_missing=allow_missing or partial, fold=recipe.fold)
+    task, where = task_of(run, data, allow_missing=allow_missing)
     said = Trust(model, everything=trust)
     with training.joined(device) as team, progress_bars(quiet=not team.leads) as progress:
         figures = training.evaluate(folder, task, trust=said, team=team, progress=progress)

@@ -20,8 +20,6 @@ from torch import Tensor
 from ranp.errors import StorageError
 from ranp.files import sealed
 
-__all__ = ["Checkpoints", "Mark", "Position", "State"]
-
 logger = logging.getLogger(__name__)
 
 _KIND, _VERSION = "ranp-checkpoint", 2

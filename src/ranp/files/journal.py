@@ -19,8 +19,6 @@ from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.files.checkpoints import Mark
 
-__all__ = ["NAME", "Journal", "kept", "read"]
-
 logger = logging.getLogger(__name__)
 
 NAME = "metrics.jsonl"

@@ -18,8 +18,6 @@ from torch import Tensor
 from ranp.errors import StorageError
 from ranp.files import atomic
 
-__all__ = ["entry", "header", "read", "to_json", "write"]
-
 _CHANGED = "{!r} was changed since it was written: {} is wrong. Restore a copy, or make it again."
 
 

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from ranp.integrations.export_checks import compare, first_line
-from ranp.integrations.export_formats import tensors_of
+from ranp.integrations.export_formats import compare, first_line, tensors_of
 from ranp.integrations.export_sizes import (
     Axis,
     Guards,

@@ -20,8 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from ranp.errors import DataError, StorageError, UnsupportedError, unknown_name
 from ranp.files.atomic import check_writable
-from ranp.integrations.export_checks import Check, compare, first_line, run
-from ranp.integrations.export_formats import FORMATS, Format, quiet, tensors_of
+from ranp.integrations.export_formats import FORMATS, Check, Format, compare, first_line, quiet, run, tensors_of
 from ranp.integrations.export_programs import make_program
 from ranp.integrations.export_sizes import Guards, Inputs, Shape, Span
 from ranp.running.calling import tensors_in, unwrap

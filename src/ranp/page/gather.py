@@ -19,8 +19,6 @@ from ranp.reporting.looks import FULL as FULL
 from ranp.reporting.looks import rank
 from ranp.reporting.report import Report
 
-__all__ = ["Gathered", "StoredRun", "gather"]
-
 _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
 _SUM = re.compile(r"-[0-9a-f]{10}$")

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
     from ranp.reporting.study import Study
 
-__all__ = ["Absent", "Bill", "bills_of", "pictures_of", "study_of"]
-
 _COMPARED = "vanilla"
 _BLIND = "random"
 
@@ -150,13 +148,11 @@ def pictures_of(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...] 
 
 
 def _pictured(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...]:
-    from ranp.paper import tasks
     from ranp.paper.tasks.pictures import pictures
-    from ranp.paper.training.evaluation import data_of, recipe_of
+    from ranp.paper.training.evaluation import recipe_of, task_of
 
-    stored, recipe = recipe_of(RunFolder(runs[0].folder))
-    folder, allow_missing = data_of(stored)
-    task = tasks.get(runs[0].task, folder, allow_missing=allow_missing, fold=recipe.fold)
+    first = RunFolder(runs[0].folder)
+    (task, _), (_, recipe) = task_of(first), recipe_of(first)
     models = {run.label: RunFolder(run.folder).model(network_of(run, trust)[0]) for run in runs}
     return pictures(task, models, size=recipe.size, seed=recipe.seed)
 

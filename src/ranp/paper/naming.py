@@ -22,21 +22,6 @@ from ranp.errors import StorageError, UnsupportedError, brief, unknown_name
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = [
-    "NOTHING",
-    "Network",
-    "Trust",
-    "code",
-    "find_example",
-    "find_network",
-    "named_code",
-    "needed_example",
-    "refuse_code",
-    "stored_example",
-    "stored_network",
-    "with_options",
-]
-
 _CODE = re.compile(r"[\w.]+:[\w.]+")
 _SHAPE = re.compile(r"\d+(x\d+)*", re.ASCII)
 _TYPED, _STORED = 2**40, 2**30

@@ -19,8 +19,6 @@ from ranp.errors import UnsupportedError, unknown_name
 if TYPE_CHECKING:
     from ranp.costs.step import TrainingStep
 
-__all__ = ["Recipe", "as_arguments"]
-
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimiser": ("sgd", "adam"),
     "schedule": ("constant", "exponential", "step"),

@@ -12,8 +12,6 @@ from torch.utils._pytree import tree_map
 
 from ranp.paper.tasks.task import Samples, Task
 
-__all__ = ["ScoringBatches", "example_of"]
-
 
 class ScoringBatches:
     """Batches of one sample each, as the paper scores, or of more.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from ranp.scoring.scores import Scores
     from ranp.slimming.storage import Build
 
-__all__ = ["RunFolder", "check_replaceable", "shapes_of", "versions", "write_run"]
-
 RECIPE = "ranp-recipe"
 RECIPE_VERSION = 2
 _PRUNED = frozenset({"plan.json", "report.json", "scores.safetensors"})

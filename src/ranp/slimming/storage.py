@@ -26,8 +26,6 @@ from ranp.running.calling import named_tensors, unwrap
 from ranp.running.randomness import untouched_rng
 from ranp.slimming.slim import apply_plan
 
-__all__ = ["NETWORKS", "Build", "hollow", "load", "metadata", "plan_of", "register_network", "save"]
-
 FORMAT = "ranp-model"
 VERSION = 2
 _ENTRIES = ("network", "plan", "metadata")

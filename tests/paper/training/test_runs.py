@@ -17,7 +17,7 @@ from ranp.paper import training
 from ranp.paper.models import build
 from ranp.paper.recipe import Recipe
 from ranp.paper.training.network import make_full, whole
-from ranp.reporting.folder import versions, write_run
+from ranp.reporting.folder import RunFolder, versions, write_run
 from ranp.slimming import storage
 from tests.support.toy import NOISY, VOLUMES
 
@@ -41,6 +41,15 @@ def test_prune_and_train_in_one(tmp_path: Path) -> None:
     assert Recipe.from_dict(told["recipe"]) == VOLUMES.recipe
     assert told["inputs"] == ["1x1x8x8x8"]
     assert told["pruning"]["method"] == "ranp-f"
+
+
+def test_a_run_whose_recipe_has_older_words_goes_on(tmp_path: Path) -> None:
+    run = RunFolder(training.train(NOISY, tmp_path / "run", settings=["precision=bf16", "epochs=1"]).folder)
+    stored = run.recipe()
+    run.write_recipe({**stored, "recipe": {**stored["recipe"], "precision": "bf16"}})
+    again = training.train(NOISY, run.path, settings=["epochs=2"], resume=True)
+    assert [record["epoch"] for record in again.records if record["kind"] == "epoch"] == [1, 2]
+    assert run.finished_recipe()["recipe"]["precision"] == "amp-bfloat16"
 
 
 def test_prune_then_train_by_the_plan_is_the_same(tmp_path: Path) -> None:

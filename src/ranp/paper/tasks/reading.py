@@ -10,8 +10,6 @@ from typing import Any, Protocol, TypeVar
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
 
-__all__ = ["check_samples", "entries", "look_at_all", "optional", "read_text", "some"]
-
 _Item = TypeVar("_Item", covariant=True)
 
 

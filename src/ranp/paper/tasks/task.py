@@ -19,8 +19,6 @@ from ranp.paper.recipe import Recipe
 from ranp.progress import Progress
 from ranp.running.calling import call
 
-__all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task", "available", "step_of"]
-
 logger = logging.getLogger(__name__)
 
 Inputs = Tensor | tuple[Tensor, ...]

@@ -21,19 +21,16 @@ from ranp.files.checkpoints import Checkpoints, Mark, Position, State
 from ranp.files.journal import Journal
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
+from ranp.paper.training.evaluation import validate
 from ranp.paper.training.interruption import Listener, StoppedError, explained, listening
 from ranp.paper.training.loading import Batch, Feed, Order, training_parts
-from ranp.paper.training.network import make_optimiser
+from ranp.paper.training.network import autocast, make_optimiser, placed
 from ranp.paper.training.normalisation import share_statistics
-from ranp.paper.training.placing import autocast, placed
 from ranp.paper.training.team import Team
-from ranp.paper.training.validation import validate
 from ranp.progress import Labelled, logged, silent, under
 from ranp.reporting.folder import versions
 from ranp.running import randomness
 from ranp.running.calling import call
-
-__all__ = ["Engine"]
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""A finished run, measured again: on the data it was validated on, or on others."""
+"""How good a network is: the task's figures over validation data; of a run in training, or of a finished one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from ranp.errors import RanpError, StorageError
+from ranp.errors import DataError, RanpError, StorageError, unknown_name
+from ranp.paper import tasks
 from ranp.paper.naming import NOTHING, Trust, stored_network
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
-from ranp.paper.training.loading import Feed
+from ranp.paper.training.loading import Feed, validation_batches
+from ranp.paper.training.network import autocast, placed
 from ranp.paper.training.team import Team
-from ranp.paper.training.validation import validate
-from ranp.progress import Labelled, under
+from ranp.progress import Labelled, Progress, under
 from ranp.reporting.folder import RunFolder
-
-__all__ = ["data_of", "evaluate", "recipe_of", "trained"]
 
 
 def recipe_of(run: RunFolder) -> tuple[dict[str, Any], Recipe]:
@@ -52,6 +52,27 @@ def data_of(stored: Mapping[str, Any]) -> tuple[Path | None, bool]:
     return Path(folder) if folder else None, isinstance(data, Mapping) and bool(data.get("allow_missing"))
 
 
+def task_of(run: RunFolder, data: Path | None = None, *, allow_missing: bool = False) -> tuple[Task, Path | None]:
+    """The task of a training run, on the data it was trained on or on others; and the folder of these data.
+
+    Args:
+        run: Its folder.
+        data: Other data; default the run's.
+        allow_missing: Take what is there of them; the run's own choice holds, too.
+
+    Raises:
+        StorageError: It is not the folder of a training run, or names a task that there is not.
+        DataError: The folder of the data does not look right.
+    """
+    stored, recipe = recipe_of(run)
+    if stored["task"] not in tasks.names():
+        wrong = unknown_name("task", stored["task"], tasks.names())
+        raise StorageError(f"{str(run.recipe_file)!r} names an {wrong} Restore it.")
+    before, partial = data_of(stored)
+    where = data or before
+    return tasks.get(stored["task"], where, allow_missing=allow_missing or partial, fold=recipe.fold), where
+
+
 def trained(run: RunFolder, trust: Trust = NOTHING) -> tuple[nn.Module, Recipe]:
     """The network of a finished training run, and its recipe.
 
@@ -63,6 +84,43 @@ def trained(run: RunFolder, trust: Trust = NOTHING) -> tuple[nn.Module, Recipe]:
     run.finished_recipe()
     stored, recipe = recipe_of(run)
     return run.model(stored_network(stored, run.recipe_file, trust).build), recipe
+
+
+def validate(
+    model: nn.Module,
+    task: Task,
+    recipe: Recipe,
+    feed: Feed,
+    team: Team,
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """The figures of the whole, the same on every rank; the network is left in the mode it was in.
+
+    Sums are added up, not means, so the figures do not depend on how many ranks there are; each sample counts once.
+
+    Raises:
+        DataError: There is nothing to validate on.
+    """
+    team.share_buffers(model)
+    was_training = model.training
+    model.eval()
+    sums: dict[str, float] = {}
+    total, done = len(range(team.rank, len(feed.data), team.size)), 0
+    with torch.no_grad(), autocast(recipe, team.device):
+        for inputs, target in validation_batches(feed, recipe.valid_batch, team.rank, team.size):
+            output = task.predict(model, placed(inputs, recipe, team.device), recipe.size)
+            for name, value in task.metrics.tally(output.float(), target.to(output.device)).items():
+                sums[name] = sums.get(name, 0.0) + value
+            done += len(target)
+            if progress is not None:
+                progress(done, total)
+    model.train(was_training)
+    # A rank without a sample knows no names; figures of a kind that only some batches have are named by some ranks.
+    names = sorted({name for text in team.gather("\n".join(sums)) for name in text.split("\n") if name})
+    if not names:
+        raise DataError("there is nothing to validate on. Raise valid_count, or check the data.")
+    added = team.total([sums.get(name, 0.0) for name in names])
+    return task.metrics.figures(dict(zip(names, added, strict=True)))
 
 
 def evaluate(

@@ -12,8 +12,6 @@ import torch
 
 from ranp.errors import RanpError
 
-__all__ = ["Listener", "StoppedError", "explained", "listening"]
-
 
 class StoppedError(RanpError):
     """A run was stopped and can go on.

@@ -18,8 +18,6 @@ from torch.utils.data import DataLoader, Dataset
 from ranp.errors import DataError
 from ranp.paper.tasks.task import Inputs, Sample, Samples
 
-__all__ = ["Order", "training_parts", "validation_batches"]
-
 Batch = tuple[Inputs, Tensor]
 Visit = tuple[int, int]
 """Epoch, and number of the sample."""

@@ -1,23 +1,23 @@
-"""The network of a run: built, cut by a plan, weights drawn as the recipe says; and the optimiser that trains it."""
+"""The network of a run: built, cut by a plan, weights drawn as the recipe says; its optimiser, precision and device."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ranp.choosing.plan import Plan, Sparsity
+from ranp.costs.step.running import casting
 from ranp.errors import RanpError, UnsupportedError
 from ranp.paper import models
 from ranp.paper.recipe import Recipe
-from ranp.paper.tasks.task import Task
+from ranp.paper.tasks.task import Inputs, Task
 from ranp.running.calling import call
 from ranp.slimming.initialisation import WEIGHTED
 from ranp.slimming.verification import slim
-
-__all__ = ["check_size", "make_full", "make_optimiser", "make_slim", "options_of", "own_size", "whole"]
 
 
 def options_of(task: Task, recipe: Recipe) -> dict[str, Any]:
@@ -113,3 +113,20 @@ def make_optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
             nesterov=recipe.nesterov,
         )
     return torch.optim.Adam(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay, amsgrad=recipe.amsgrad)
+
+
+def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
+    """The recipe's precision."""
+    return casting(recipe.step(), device.type)
+
+
+def placed(inputs: Inputs, recipe: Recipe, device: torch.device) -> Inputs:
+    """Inputs on the device, volumes in the recipe's memory format."""
+
+    def place(tensor: Tensor) -> Tensor:
+        moved = tensor.to(device, non_blocking=True)
+        last = recipe.channels_last and moved.dim() == 5
+        return moved.contiguous(memory_format=torch.channels_last_3d) if last else moved
+
+    result: Inputs = tree_map(place, inputs)
+    return result

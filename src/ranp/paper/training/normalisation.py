@@ -13,8 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ranp.paper.training.team import Team
 
-__all__ = ["SharedBatchNorm", "share_statistics"]
-
 
 class SharedBatchNorm(_BatchNorm):
     """A batch norm whose statistics, in training, are those of the samples of all ranks."""

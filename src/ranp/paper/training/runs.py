@@ -34,8 +34,6 @@ from ranp.progress import Labelled, Progress, under
 from ranp.pruning import Pruned, prune
 from ranp.reporting.folder import RunFolder, shapes_of, versions
 
-__all__ = ["Prunes", "Pruning", "Run", "Setting", "records", "restarted", "train"]
-
 logger = logging.getLogger(__name__)
 
 _MAY_CHANGE = frozenset(

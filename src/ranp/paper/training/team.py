@@ -20,8 +20,6 @@ from torch.distributed.rendezvous import rendezvous
 from ranp.errors import DataError, RanpError, StorageError, UnsupportedError
 from ranp.running import ranks
 
-__all__ = ["Team", "joined"]
-
 logger = logging.getLogger(__name__)
 
 _PATIENCE = timedelta(minutes=30)

@@ -23,8 +23,6 @@ from ranp.files.atomic import checksum, write_atomic
 from ranp.paper.tasks.brats.files import Case
 from ranp.paper.tasks.brats.preprocessing import VERSION, Volume, prepare
 
-__all__ = ["Recent", "cache_folder", "cached", "ensure_cached", "entry_of"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from ranp.paper.tasks.reading import look_at_all
 from ranp.paper.tasks.task import Source
 from ranp.progress import Progress
 
-__all__ = ["RealCases", "open_folder"]
-
 
 class RealCases:
     """Cases of a folder, read from the cache when they are asked for."""

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from ranp.errors import DataError
 from ranp.paper.tasks.reading import entries, optional
 
-__all__ = ["MODALITIES", "Case", "Floats", "find_cases", "read_voxels", "same_space"]
-
 Floats = npt.NDArray[np.float32]
 
 MODALITIES = ("flair", "t1ce", "t1", "t2")

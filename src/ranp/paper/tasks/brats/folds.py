@@ -8,8 +8,6 @@ import numpy as np
 
 from ranp.errors import DataError
 
-__all__ = ["folds_of", "split"]
-
 _FOLDS = 5
 _FEW = 10
 _SEED = 2018

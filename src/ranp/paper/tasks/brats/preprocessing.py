@@ -17,8 +17,6 @@ import numpy.typing as npt
 from ranp.errors import DataError
 from ranp.paper.tasks.brats.files import Case, Floats, read_voxels, same_space
 
-__all__ = ["LABELS", "VERSION", "Volume", "bounds", "normalise", "prepare"]
-
 VERSION = 1
 """Of what this module computes; a cache entry of another one is not used."""
 

@@ -23,8 +23,6 @@ from ranp.paper.tasks.brats.samples import Crops, Wholes
 from ranp.paper.tasks.task import Samples
 from ranp.progress import Progress
 
-__all__ = ["ProceduralBrains", "train_data", "valid_data"]
-
 Reals = npt.NDArray[np.float64]
 
 _TRAIN, _VALID = 0, 1

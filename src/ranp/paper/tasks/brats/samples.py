@@ -14,8 +14,6 @@ from ranp.paper.tasks.reading import check_samples
 from ranp.paper.tasks.task import Sample, Samples
 from ranp.progress import Progress
 
-__all__ = ["Cases", "Crops", "Wholes", "crop"]
-
 _CENTRED = 2 / 3
 """Share of the crops that lie around a voxel of a tumour: the paper says "with some foreground", not how often."""
 

@@ -29,8 +29,6 @@ from ranp.paper.tasks.sceneflow.metrics import DISPARITIES
 from ranp.paper.tasks.sceneflow.pairs import FilePairs, Pair
 from ranp.paper.tasks.task import Samples, Source, available
 
-__all__ = ["open_folder"]
-
 _FLYING, _SUBSET, _MONKAA, _DRIVING, _OTHER = "FlyingThings3D", "FlyingThings3D subset", "Monkaa", "Driving", "others"
 _OFFICIAL: Mapping[tuple[str, str], int] = {
     (_FLYING, "train"): 22390,

@@ -16,8 +16,6 @@ from torch import Tensor
 from ranp.errors import DataError
 from ranp.paper.tasks.task import Metrics
 
-__all__ = ["DISPARITIES", "METRICS", "UNKNOWN", "loss", "weight"]
-
 DISPARITIES = 192
 """Disparities that count are below, in the paper and here, whatever a network searches."""
 

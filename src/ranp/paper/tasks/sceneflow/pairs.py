@@ -21,8 +21,6 @@ from ranp.paper.tasks.sceneflow.pfm import read_pfm
 from ranp.paper.tasks.task import Sample, Samples
 from ranp.progress import Progress
 
-__all__ = ["FilePairs", "Pair", "normalised"]
-
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 _MULTIPLE = 16  # the network halves an image four times

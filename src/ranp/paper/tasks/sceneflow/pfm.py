@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from ranp.errors import DataError
 
-__all__ = ["read_pfm"]
-
 _HEADER = re.compile(
     rb"(?P<kind>P[fF])\s+(?P<width>\d{1,6})\s+(?P<height>\d{1,6})\s+"
     rb"(?P<scale>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[ \t\r]*\n"

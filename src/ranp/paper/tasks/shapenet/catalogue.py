@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from ranp.paper.tasks.shapenet.solids import Solid, ball, box, ring, tube
 
-__all__ = ["CATEGORIES", "FIRST", "NAMES", "PARTS"]
-
 Draw = Callable[[float, float], float]
 """A number between two bounds."""
 

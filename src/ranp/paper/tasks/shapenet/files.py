@@ -20,8 +20,6 @@ from ranp.paper.tasks.shapenet.solids import Labels, Points
 from ranp.paper.tasks.task import available
 from ranp.progress import Progress
 
-__all__ = ["PublishedShapes", "Shape", "read_shape"]
-
 _REMEDY = "Restore the file from the published archive."
 _ORDER = 2  # purpose of the generator that picks shapes
 

@@ -24,8 +24,6 @@ from ranp.paper.tasks.shapenet.files import PublishedShapes, Shape
 from ranp.paper.tasks.shapenet.splits import Split, split_by_content, split_by_id, split_by_lists
 from ranp.paper.tasks.task import Source
 
-__all__ = ["SYNSETS", "open_folder"]
-
 SYNSETS = (
     "02691156 02773838 02954340 02958343 03001627 03261776 03467517 03624134 "
     "03636649 03642806 03790512 03797390 03948459 04099429 04225987 04379243"

@@ -13,8 +13,6 @@ from ranp.paper.tasks.shapenet.catalogue import FIRST, PARTS
 from ranp.paper.tasks.shapenet.solids import EMPTY
 from ranp.paper.tasks.task import Metrics
 
-__all__ = ["CLASSES", "loss", "metrics", "weight"]
-
 CLASSES = sum(PARTS)
 _CATEGORY_OF = torch.tensor([category for category, parts in enumerate(PARTS) for _ in range(parts)])
 

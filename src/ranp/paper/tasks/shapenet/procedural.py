@@ -16,8 +16,6 @@ from ranp.paper.tasks.shapenet.catalogue import CATEGORIES, FIRST
 from ranp.paper.tasks.shapenet.scans import Scans
 from ranp.paper.tasks.shapenet.solids import Labels, Points, sample_points, turning
 
-__all__ = ["ProceduralShapes", "train_data", "valid_data"]
-
 _OBJECTS = {"train": 6955, "valid": 7052}  # as many as the paper has
 _POINTS = 2600  # as many as a ShapeNet shape has, about
 _HOLE = 0.12  # radius of what the scanner missed, relative to the object

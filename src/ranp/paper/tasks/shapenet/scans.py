@@ -10,8 +10,6 @@ from ranp.paper.tasks.reading import check_samples
 from ranp.paper.tasks.shapenet.solids import EMPTY, Labels, Points, voxelise
 from ranp.paper.tasks.task import Sample, Samples
 
-__all__ = ["Scans"]
-
 
 class Scans(Samples):
     """Objects as occupancy (1, S, S, S) float32, and labels (S, S, S) int64.

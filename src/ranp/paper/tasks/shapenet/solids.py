@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EMPTY", "Labels", "Points", "Solid", "ball", "box", "ring", "sample_points", "tube", "turning", "voxelise"]
-
 Points = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Vector = Sequence[float]

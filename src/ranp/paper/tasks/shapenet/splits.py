@@ -19,8 +19,6 @@ from ranp.errors import DataError
 from ranp.paper.tasks.reading import read_text
 from ranp.paper.tasks.shapenet.files import Shape
 
-__all__ = ["PUBLISHED", "Split", "split_by_content", "split_by_id", "split_by_lists"]
-
 PUBLISHED: Mapping[str, int] = {"train": 12137, "val": 1870, "test": 2874}
 """Shapes of each part, in the benchmark's lists and in the challenge."""
 

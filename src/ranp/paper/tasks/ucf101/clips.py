@@ -21,22 +21,6 @@ from torch import Tensor
 from ranp.errors import DataError
 from ranp.paper.tasks.reading import optional
 
-__all__ = [
-    "CLIPS",
-    "FRAMES",
-    "MEAN",
-    "Crop",
-    "Reel",
-    "centre",
-    "corner",
-    "cut",
-    "inspect",
-    "less_mean",
-    "open_reel",
-    "read_clip",
-    "starts",
-]
-
 FRAMES = 16
 """Frames of a clip."""
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from ranp.errors import DataError
 from ranp.paper.tasks.reading import entries, read_text
 
-__all__ = ["CLASSES", "Split", "Video", "read_split"]
-
 CLASSES = 101
 _SPLITS = 3
 _LISTS = ("ucfTrainTestlist", "UCF101TrainTestSplits-RecognitionTask/ucfTrainTestlist", ".")

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CLASSES", "MOTIONS", "Poses", "move"]
-
 Track = npt.NDArray[np.float64]
 """One number a frame."""
 

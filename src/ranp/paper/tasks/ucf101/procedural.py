@@ -21,8 +21,6 @@ from ranp.paper.tasks.task import Sample, Samples
 from ranp.paper.tasks.ucf101.clips import CLIPS, FRAMES, less_mean
 from ranp.paper.tasks.ucf101.motions import CLASSES, Poses, move
 
-__all__ = ["ProceduralMotions", "train_data", "valid_data"]
-
 _VIDEOS = {"train": 9537, "valid": 3783}
 _LENGTH = CLIPS * FRAMES  # frames of a video
 _CANVAS = 32  # texture elements along a body's edge
