@@ -9,6 +9,7 @@ from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epochs, over_seeds
 from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
+from ranp.reporting import looks
 
 __all__ = [
     "FIGURE_NAMES",
@@ -37,27 +38,8 @@ KEPT_ONE = (
 )
 """What the mark behind a method means."""
 
-METHODS: Mapping[str, str] = {
-    "full": "Full",
-    "snip": "SNIP NP",
-    "random": "Random NP",
-    "layerwise": "Layer-wise NP",
-    "vanilla": "Vanilla NP",
-    "weighted": "Weighted NP",
-    "ranp-m": "RANP-m",
-    "ranp-f": "RANP-f",
-}
-"""The methods of the main table by the paper's names, in its order."""
-
-NETWORKS: Mapping[str, str] = {
-    "unet3d-shapenet": "ShapeNet, 3D-UNet",
-    "unet3d-shapenet-23": "ShapeNet, 23-layer 3D-UNet",
-    "unet3d-brats": "BraTS, 3D-UNet",
-    "unet3d-brats-23": "BraTS, 23-layer 3D-UNet",
-    "mobilenetv2-ucf101": "UCF101, MobileNetV2",
-    "i3d-ucf101": "UCF101, I3D",
-    "psm-sceneflow": "SceneFlow, PSM",
-}
+METHODS, NETWORKS = looks.TITLES, looks.NETWORKS
+"""The methods of the main table by the paper's names, in its order; and its networks."""
 
 NP: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "unet3d-shapenet": ("shapenet", ()),
