@@ -4,9 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := medical,video,stereo,report,train,onnx,lightning,docs,dev
-PARALLEL := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # Two torch threads per test process would only fight for the same cores.
-PYTEST := OMP_NUM_THREADS=1 $(PARALLEL)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # CPUs that any larger one can imitate.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 PLAIN := ATEN_CPU_CAPABILITY=default
@@ -36,16 +35,17 @@ lint: $(STAMP)  ## Style, types and the direction of imports
 
 test: lint  ## Lint and the ordinary tests
 	$(PYTEST) -m "not slow"
-	$(MAKE) hardware
+	$(MAKE) -j 2 -O hardware
 
 test-all: lint browser  ## Lint and every test, those in a real browser too
 	$(PYTEST)
-	$(MAKE) hardware
+	$(MAKE) -j 2 -O hardware
 
-hardware: $(STAMP)  ## The tests that depend on the CPU, as on one with AVX2 and as torch runs without vectors
-	for threads in 1 2; do for cpu in "$(AVX2)" "$(PLAIN)"; do \
-	  env $$cpu OMP_NUM_THREADS=$$threads OMP_WAIT_POLICY=passive $(PARALLEL) -q -m hardware $$(grep -rl --include='*.py' mark.hardware tests) || exit 1; \
-	done; done
+hardware: $(foreach cpu,avx2 plain,$(foreach threads,1 2,hardware-$(cpu)-$(threads)))  ## The tests that depend on the CPU, as on one with AVX2 and as torch runs without vectors
+
+hardware-%: $(STAMP)
+	env $(if $(findstring avx2,$*),$(AVX2),$(PLAIN)) OMP_NUM_THREADS=$(lastword $(subst -, ,$*)) OMP_WAIT_POLICY=passive \
+	  $(BIN)/python -m pytest -q -m hardware $$(grep -rl --include='*.py' mark.hardware tests)
 
 # Where nothing can be installed, the tests that need a browser are skipped, and say so.
 browser: $(STAMP)  ## Get Chromium (Debian) and playwright, for the tests of the report in a real browser

@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_map
 
 import ranp
 from benchmarks.pairs import table
-from ranp.choosing.budgets.metering import Metering, meters_for
-from ranp.choosing.budgets.parsing import Budget, share_above
+from ranp.choosing.budgets.budget import Budget, share_above
+from ranp.choosing.budgets.metering import CheckedMeter, meters_for
 from ranp.choosing.budgets.solving import FULL, Solution, limits_of, solve
-from ranp.choosing.budgets.staging import Scene
 from ranp.choosing.methods import resolve
 from ranp.choosing.selection import Selection
 from ranp.costs.memory import peak
-from ranp.costs.step import TrainingStep
+from ranp.costs.quantities import QUANTITIES
+from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
 from ranp.paper import models
 from zoo.catalogue import ZOO
@@ -62,8 +62,8 @@ class Judge:
         method = resolve("ranp-f")
         raw = ranp.score(network.model, [(network.example, None)], _no_loss, trace=trace, criterion="magnitude")
         self.selection = Selection.of(method.weigh(raw, method.costs(trace)), trace)
-        self.scene = Scene(network.model, network.example, TrainingStep())
-        self.meters: list[Metering] = []
+        self.setup = StepSetup(network.model, network.example)
+        self.meters: list[CheckedMeter] = []
         self.seconds: dict[str, list[float]] = {"counted": [], "train-memory": []}
         self.prepared = _timed(self._prepare)
         self.full = self._weighed(network.model)
@@ -71,13 +71,13 @@ class Judge:
         self.above = 0
 
     def _prepare(self) -> None:
-        self.meters = meters_for(RESOURCES, self.scene, self.selection)
+        self.meters = meters_for(map(QUANTITIES.get, RESOURCES), self.setup, self.selection)
 
     def _weighed(self, model: nn.Module) -> dict[str, float]:
         """Of a network itself."""
         figures = ranp.profile(model, self.network.example, convention="paper")
         params = sum(parameter.numel() for parameter in model.parameters())
-        memory = peak(self.scene.rehearsed(model)).peak
+        memory = peak(self.setup.trace(model)).peak
         return {"flops": figures.flops, "params": params, "memory": figures.memory, "train-memory": memory}
 
     def cell(self, names: Sequence[str], share: float) -> str:
@@ -94,7 +94,7 @@ class Judge:
             return f"at least {', '.join(shares)}"
 
     def _solved(self, budgets: Sequence[Budget]) -> Solution:
-        needed = [meter for meter in self.meters if set(meter.resources) & {budget.resource for budget in budgets}]
+        needed = [meter for meter in self.meters if meter.quantity in {budget.quantity for budget in budgets}]
         begin = perf_counter()
         limits = limits_of(budgets, needed, self.selection.coupling.size)
         solution = solve(self.selection, needed, limits)
@@ -134,8 +134,8 @@ def run(*, quick: bool) -> None:
         notes += [f"{network.name}, {text}" for text in judge.short]
         above += judge.above
         counted, memory = judge.seconds["counted"], judge.seconds["train-memory"]
-        rehearsed = judge.prepared
-        times.append((network.name, f"{max(counted):.3f}", f"{rehearsed:.1f}", f"{max(memory):.2f}"))
+        traced = judge.prepared
+        times.append((network.name, f"{max(counted):.3f}", f"{traced:.1f}", f"{max(memory):.2f}"))
         del judge
     header = ("network", "budget of", *(f"{share} %" for share in SHARES))
     told = (
@@ -149,7 +149,7 @@ def run(*, quick: bool) -> None:
     print(
         table(
             "Seconds, once scores exist",
-            ("network", "FLOPs, parameters, memory: slowest", "rehearsals", "training memory: slowest after them"),
+            ("network", "FLOPs, parameters, memory: slowest", "step traces", "training memory: slowest after them"),
             times,
             (f"torch {torch.__version__}, {torch.get_num_threads()} thread(s); one measurement each.",),
         )

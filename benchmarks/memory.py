@@ -18,7 +18,7 @@ from ranp.costs.memory import measured_peak, training_memory
 from ranp.costs.step import TrainingStep
 from ranp.costs.step.cpu import this_cpu
 from ranp.costs.step.losses import stand_in_loss
-from ranp.costs.step.staging import staged, staged_inputs
+from ranp.costs.step.stand_ins import stand_in_inputs, stand_in_network
 from ranp.paper import models
 
 Shape = tuple[int, ...]
@@ -209,8 +209,8 @@ def _peer(model: nn.Module, inputs: tuple[Any, ...], step: TrainingStep) -> int 
         return None
     device = torch.device("cpu")
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    copy = staged(model, mode, device, None).train()
-    fakes = staged_inputs(inputs, mode, device, None)
+    copy = stand_in_network(model, mode, device, None).train()
+    fakes = stand_in_inputs(inputs, mode, device, None)
     try:
         with mode:
             optimiser = _peer_optimiser(step.optimiser, copy)

@@ -17,7 +17,7 @@ import ranp
 from benchmarks.networks import Batch, Case, segresnet, train_step
 from benchmarks.pairs import table
 from ranp.choosing.methods import Method
-from ranp.costs.step import TrainingStep, rehearse
+from ranp.costs.step import TrainingStep, trace_step
 from ranp.costs.time import Table
 from ranp.paper import models
 
@@ -124,13 +124,13 @@ def measure(case: Case, rounds: int, times: Table) -> tuple[list[Timed], float, 
             network.run()
     before, begun = times.size, time.perf_counter()
     options = {"step": TrainingStep(optimiser="adam"), "loss": case.loss, "target": batch[1]}
-    times.cover(rehearse(model, batch[0], **options))
-    times.cover(rehearse(model, batch[0], step=None))
+    times.cover(trace_step(model, batch[0], **options))
+    times.cover(trace_step(model, batch[0], step=None))
     spent = time.perf_counter() - begun
     for network in networks:
         network.predicted = (
-            times.seconds(rehearse(network.model, batch[0], **options)),
-            times.seconds(rehearse(network.model, batch[0], step=None)),
+            times.seconds(trace_step(network.model, batch[0], **options)),
+            times.seconds(trace_step(network.model, batch[0], step=None)),
         )
     for _ in range(rounds):
         for network in networks:

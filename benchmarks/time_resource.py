@@ -10,12 +10,11 @@ from torch import nn
 import ranp
 from benchmarks.networks import Batch, Case, train_step
 from benchmarks.pairs import measure_pairs, table
-from ranp.choosing.budgets import Scene, parse_all, plan_within
+from ranp.choosing.budgets import parse_all, plan_within
 from ranp.choosing.methods import resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
-from ranp.costs.step import TrainingStep
-from ranp.costs.stepping import with_step
+from ranp.costs.step import StepSetup, TrainingStep
 from ranp.costs.time import Table
 from ranp.paper import models, tasks
 from ranp.paper.scoring import ScoringBatches
@@ -47,19 +46,19 @@ def run(*, quick: bool) -> None:
     )
     task = tasks.get("shapenet")
     model, batch = case.build(), case.batch()
-    scene = Scene(model, batch[0], TrainingStep(), case.loss, batch[1])
+    setup = StepSetup(model, batch[0], TrainingStep(), case.loss, batch[1])
     trace = ranp.trace(model, batch[0])
     raw = ranp.score(model, ScoringBatches(task, edge, SCORED, 0), task.loss, trace=trace)
     method = resolve("ranp-f")
-    costs = {name: method.costs(trace, with_step(name, lambda: scene.rehearsed(model))) for name in ("flops", "time")}
+    costs = {name: method.costs(trace, name, setup) for name in ("flops", "time")}
     times, full = Table.open(), ranp.profile(model, batch[0], convention="paper").flops
 
     def within(share: float, name: str, strength: float, rounding: int) -> Plan:
         scores = method.weigh(raw, costs[name], strength)
-        return plan_within(Selection.of(scores, trace, round_to=rounding), parse_all(f"flops={share}%"), scene)
+        return plan_within(Selection.of(scores, trace, round_to=rounding), parse_all(f"flops={share}%"), setup)
 
     def predicted(plan: Plan) -> float:
-        return times.seconds(scene.rehearsed(ranp.slim(model, plan)))
+        return times.seconds(setup.trace(ranp.slim(model, plan)))
 
     rows = []
     for share in SHARES[:1] if quick else SHARES:

@@ -14,6 +14,7 @@ import ranp
 from ranp.errors import DataError, InfeasibleError, PlanMismatchError, UnsupportedError
 from ranp.paper.models import UNet3d
 from ranp.slimming.initialisation import initialise
+from ranp.tracing.probing import Failure
 from ranp.tracing.tracer import Tracer
 
 CLASSES = 3
@@ -262,11 +263,12 @@ def test_layers_that_fail_the_check_are_kept_and_said_to_be(monkeypatch, caplog)
         if plan.widths["2"] == 8:
             return right(tracer, plan, slim, **options)
         records = tracer.runs[False].ledger.records
-        tracer.failure = (False, next(i for i, record in enumerate(records) if record.where == "4"), "strange")
-        return ranp.Verification(False, 1.0, True, False, "strange numbers")
+        index = next(i for i, record in enumerate(records) if record.where == "4")
+        failure = Failure(False, index, "strange", "strange")
+        return ranp.Verification(False, 1.0, True, False, "strange numbers", failure)
 
     monkeypatch.setattr(ranp.pruning, "check", distrustful)
-    monkeypatch.setattr(Tracer, "relearned", lambda tracer: tracer.assembled(tracer.settle()))
+    monkeypatch.setattr(Tracer, "relearned", lambda tracer, failure: tracer.assembled(tracer.settle()))
     found = ranp.prune(model, batches, lambda output, _: output.square().mean(), sparsity=0.5, method="layerwise")
     assert found.plan.widths == {"0": 4, "2": 8, "4": 4, "6": 2}
     assert "trying again with 2 kept whole: strange numbers" in caplog.text

@@ -15,7 +15,7 @@ import ranp
 from ranp.choosing.budgets import Budget
 from ranp.choosing.plan import Plan
 from ranp.costs.memory import peak
-from ranp.costs.step import Rehearsal, TrainingStep, rehearse
+from ranp.costs.step import StepTrace, TrainingStep, trace_step
 from ranp.errors import InfeasibleError, UnsupportedError
 from ranp.reporting.report import Report
 from ranp.tracing.trace import Trace
@@ -77,7 +77,7 @@ def test_training_memory(step: TrainingStep) -> None:
     assert after.peak <= 0.6 * before.peak
     inputs, target = batches()[0]
     target = target[:1].repeat(step.batch or 2, 1, 1, 1)
-    again = peak(rehearse(result.model, inputs, step=step, loss=F.cross_entropy, target=target)).peak
+    again = peak(trace_step(result.model, inputs, step=step, loss=F.cross_entropy, target=target)).peak
     assert after.peak == again
     (entry,) = result.plan.settings["budget"]
     assert entry["after"] == after.peak
@@ -100,7 +100,7 @@ def test_the_report_shows_the_budget_and_survives_its_file(tmp_path: Path) -> No
 def test_costs_are_taken_at_the_example_which_may_be_larger_than_the_batches() -> None:
     example = torch.empty(4, 1, 16, 16, 16, device="meta")
     result = pruned(budget=["train-memory=50%", "macs=40%"], example=example)
-    before, after = (peak(rehearse(m, example, loss=F.cross_entropy,
+    before, after = (peak(trace_step(m, example, loss=F.cross_entropy,
         target=torch.zeros(4, 16, 16, 16, dtype=torch.long, device="meta"))).peak
         for m in (Small(), result.model))  # fmt: skip
     assert after <= 0.5 * before
@@ -161,18 +161,18 @@ class Clock:
     covered = 0
 
     @classmethod
-    def open(cls) -> Clock:
+    def open(cls, device: str = "cpu") -> Clock:
         return cls()
 
-    def cover(self, rehearsal: Rehearsal, *, progress: object = None) -> None:
+    def cover(self, traced: StepTrace, *, progress: object = None) -> None:
         Clock.covered += 1
 
-    def seconds(self, rehearsal: Rehearsal) -> float:
-        return sum(self.by_module(rehearsal).values())
+    def seconds(self, traced: StepTrace) -> float:
+        return sum(self.by_module(traced).values())
 
-    def by_module(self, rehearsal: Rehearsal) -> dict[str, float]:
+    def by_module(self, traced: StepTrace) -> dict[str, float]:
         found: dict[str, float] = {}
-        for call in rehearsal.calls:
+        for call in traced.calls:
             for made in call.outputs:
                 blocks = [-(-extent // 4) * 4 if dim == 1 else extent for dim, extent in enumerate(made.shape)]
                 found[call.module] = found.get(call.module, 0.0) + math.prod(blocks) * 1e-8
@@ -181,8 +181,8 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
-    monkeypatch.setattr("ranp.choosing.budgets.metering.Table", Clock)
-    monkeypatch.setattr("ranp.costs.stepping.Table", Clock)
+    monkeypatch.setattr("ranp.costs.time.Table", Clock)
+    monkeypatch.setattr("ranp.costs.layers.Table", Clock)
     monkeypatch.setattr(Clock, "covered", 0)
     return Clock
 
@@ -194,9 +194,9 @@ def test_time(clock: type[Clock], budget: str, round_to: int | str) -> None:
     inputs, target = batches()[0]
     inference = budget.startswith("latency")
     before, after = (
-        clock().seconds(rehearse(model, inputs, step=None))
+        clock().seconds(trace_step(model, inputs, step=None))
         if inference
-        else clock().seconds(rehearse(model, inputs, loss=F.cross_entropy, target=target))
+        else clock().seconds(trace_step(model, inputs, loss=F.cross_entropy, target=target))
         for model in (Small(), result.model)
     )
     (entry,) = result.plan.settings["budget"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -12,18 +11,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.choosing.budgets import Scene, plan_within
-from ranp.choosing.budgets.staging import target_for
+from ranp.choosing.budgets import plan_within
 from ranp.choosing.methods import STRENGTH
 from ranp.choosing.plan import Plan
+from ranp.costs.measuring import Costs
 from ranp.costs.memory import Footprint, peak
-from ranp.costs.step import TrainingStep
-from ranp.costs.stepping import needs_step, with_step
-from ranp.errors import DataError, UnsupportedError, asked
+from ranp.costs.quantities import needs_loss
+from ranp.costs.step import StepSetup, TrainingStep, target_for
+from ranp.errors import UnsupportedError, asked
 from ranp.options import Options
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
-from ranp.scoring.score import Loss, check_settings, iterated, score
+from ranp.scoring.passes import Loss, first_batch
+from ranp.scoring.score import check_settings, score
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.verification import Verification, check
@@ -61,7 +61,7 @@ class Pruned:
     trace: Trace
     verification: Verification
     raw: Scores
-    scene: Scene
+    scene: StepSetup
 
     def training_memory(self) -> tuple[Footprint, Footprint]:
         """What a training step of the full and of the slim network needs at its peak, predicted.
@@ -69,7 +69,7 @@ class Pruned:
         Raises:
             UnsupportedError: The network does not run without data.
         """
-        before, after = (peak(self.scene.rehearsed(network)) for network in (self.scene.model, self.model))
+        before, after = (peak(self.scene.trace(network)) for network in (self.scene.model, self.model))
         return before, after
 
 
@@ -111,18 +111,17 @@ def prune(
     check_settings((chosen.rule,), loss, chosen.mode, chosen.max_batches, chosen.seed, chosen.checkpointing, progress)
     resource = chosen.how.resource if chosen.resource is None else chosen.resource
     first = None
-    if example is None or needs_step(resource) or any(budget.of_a_step for budget in chosen.budgets):
+    if example is None or needs_loss(resource) or any(budget.quantity.needs_loss for budget in chosen.budgets):
         first, batches = first_batch(batches, needed=example is None)  # else nothing is read before its time
     inputs = example if first is None else first[0]
     example = inputs if example is None else example
     target = None if first is None else target_for(example, inputs, first[1])
-    scene = Scene(unwrap(model), example, TrainingStep() if chosen.step is None else chosen.step, loss, target)
+    step = TrainingStep() if chosen.step is None else chosen.step
+    scene = StepSetup(unwrap(model), example, step, loss, target)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    if resource is not None:
-        resource = with_step(resource, lambda: scene.rehearsed(scene.model))
-    chosen.how.costs(trace, resource)  # what cannot be measured is refused before anything is scored
+    costs = chosen.how.costs(trace, resource, scene)  # what cannot be measured is refused before anything is scored
     scores = score(
         model,
         batches,
@@ -135,7 +134,7 @@ def prune(
         checkpointing=chosen.checkpointing,
         progress=progress,
     )
-    return prune_scored(model, scores, tracer, trace, chosen, resource=resource, scene=scene)
+    return prune_scored(model, scores, tracer, trace, chosen, costs=costs, scene=scene)
 
 
 def _signature() -> inspect.Signature:
@@ -155,8 +154,8 @@ def prune_scored(
     trace: Trace,
     options: Options,
     *,
-    resource: Any = None,
-    scene: Scene | None = None,
+    costs: Costs | None = None,
+    scene: StepSetup | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Pruned:
     """The steps after scoring, so that many methods and sparsities need one scoring between them.
@@ -167,7 +166,7 @@ def prune_scored(
         tracer: Of this network at the size that costs are taken at.
         trace: What it traced.
         options: What to remove and how.
-        resource: What scores are reweighted by, made into a function of the trace where it is one of a step.
+        costs: What the layers need of the resource, if that is known.
         scene: What a training step of the network is; default one of Adam on the example, with a stand-in for the loss.
         settings: What else to remember in the plan.
 
@@ -176,14 +175,14 @@ def prune_scored(
         UnsupportedError: No correct slim network was found, or it could not be checked.
     """
     how, example = options.how, tracer.example
-    costs = how.costs(trace, options.resource if resource is None else resource)
+    scene = StepSetup(unwrap(model), example, TrainingStep()) if scene is None else scene
+    costs = how.costs(trace, options.resource, scene) if costs is None else costs
     scores = how.weigh(raw, costs, options.strength)
     init = options.init if isinstance(options.init, str) else "function"
     told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init}
     if costs is not None:
         told |= {"resource": costs.resource, "strength": STRENGTH if options.strength is None else options.strength}
     told |= settings or {}
-    scene = Scene(unwrap(model), example, TrainingStep()) if scene is None else scene
 
     def chosen(trace: Trace) -> Plan:
         selections = options.selections(scores, trace)
@@ -216,10 +215,10 @@ def _verified(
         verification = check(tracer, plan, copied, budget=flops, sparing=sparing)
         if verification.ok is not False:
             return plan, copied, trace, verification
-        blamed = tracer.layers_to_blame()
+        blamed = tracer.layers_to_blame(verification.failure)
         if round_ < ROUNDS - 1 or not blamed:
             logger.info("the slim network failed its check, trying again: %s", verification.where)
-            trace = tracer.relearned()
+            trace = tracer.relearned(verification.failure)
         else:
             logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), verification.where)
             trace = tracer.keeping(blamed, "a check failed with fewer of its channels")
@@ -227,22 +226,3 @@ def _verified(
     raise UnsupportedError(
         f"no correct slim network was found: {verification.where}. Keep {named} whole, with {asked('keep')}."
     )
-
-
-def first_batch(batches: Iterable[Any], *, needed: bool) -> tuple[Any, Iterable[Any]]:
-    """The first batch, and all of them with it put back; None where there is none and none is needed.
-
-    Raises:
-        DataError: It is needed, and there is none, or it is no pair.
-    """
-    iterator = iterated(batches)
-    first = next(iterator, None)
-    if first is None:
-        if not needed:
-            return None, iterator
-        raise DataError("batches is empty: there is nothing to score on. Pass at least one (inputs, target) pair.")
-    if not isinstance(first, tuple | list) or len(first) != 2:
-        if not needed:
-            return None, itertools.chain([first], iterator)
-        raise DataError(f"batch 0 is a {type(first).__name__}, not a pair. Yield (inputs, target); target may be None.")
-    return first, itertools.chain([first], iterator)

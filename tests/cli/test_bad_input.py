@@ -178,7 +178,7 @@ KINDS: dict[str, Kind] = {
     "sparsity to prune out of range": Kind(f"{PRUNE} --sparsity -1", "--sparsity", "-1", "from 0 up to"),
     "sparsity that is not a number": Kind(f"{PRUNE} --sparsity nan", "--sparsity", "nan", "from 0 up to"),
     "infeasible sparsity": Kind(
-        f"{SHAPENET} --method ranp-f --sparsity 0.99", "sparsity=0.99", "removes all", "largest feasible"
+        f"{SHAPENET} --method ranp-f --sparsity 0.99", "--sparsity 0.99", "removes all", "largest feasible"
     ),
     "unknown method": Kind(f"{SHAPENET} --method rnp-f --sparsity 0.2", "method", "'rnp-f'", "did you mean 'ranp-f'"),
     "unknown method to search with": Kind(

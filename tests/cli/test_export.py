@@ -12,7 +12,7 @@ import ranp
 from ranp.cli import main
 from ranp.files import atomic
 from ranp.integrations import export_formats
-from ranp.reporting.folder import RECIPE, RECIPE_VERSION, read_run
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION, RunFolder
 from ranp.slimming import storage
 from tests.support import networks_to_name
 
@@ -88,7 +88,7 @@ def test_the_recipe_tells_the_inputs(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_the_network_may_have_moved(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe, path = {**read_run(run), "model": "gone.away:small"}, run / "model.safetensors"
+    recipe, path = {**RunFolder(run).finished_recipe(), "model": "gone.away:small"}, run / "model.safetensors"
     atomic.write_json(run / "recipe.json", recipe, kind=RECIPE, version=RECIPE_VERSION)
     storage.save(path, storage.load(path, networks_to_name.small), storage.plan_of(path), recipe=recipe)
     out = ("--format", "torch-export", "--out", run.parent / "net.pt2")

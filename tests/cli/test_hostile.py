@@ -21,9 +21,9 @@ import torch
 from ranp.choosing.plan import Plan
 from ranp.cli import main
 from ranp.files import atomic, sealed
+from ranp.files.checkpoints import Mark
+from ranp.files.journal import Journal
 from ranp.paper import tasks
-from ranp.paper.training.checkpoints import Mark
-from ranp.paper.training.journal import Journal
 from ranp.reporting.folder import RECIPE, RECIPE_VERSION
 from ranp.slimming import storage
 from tests.support.run_folders import MODEL, OPTIONS, SIZE, pruned, write_journal, write_pruned

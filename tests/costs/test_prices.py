@@ -13,6 +13,7 @@ from torch import nn
 import ranp
 from ranp.costs.measuring import profile_of
 from ranp.costs.prices import Prices
+from ranp.tracing.choice import Choice
 from tests.support.oracles import assert_priced, random_plan
 from tests.support.random_networks import Program, programs
 
@@ -31,6 +32,6 @@ def test_the_full_network_costs_what_its_trace_tells() -> None:
         nn.Conv3d(2, 6, 3, groups=2), nn.BatchNorm3d(6), nn.ReLU(), nn.ConvTranspose3d(6, 4, 2, groups=2), nn.Softmax(1)
     )
     trace = ranp.trace(model, torch.zeros(3, 2, 5, 5, 5))
-    bill, full = Prices(trace).at(np.ones(1000, dtype=bool)), profile_of(trace)
+    bill, full = Prices(trace).at(Choice.everything(trace)), profile_of(trace)
     assert (bill.flops, bill.macs, bill.memory) == (full.flops, full.macs, full.memory)
     assert bill.params == sum(map(prod, trace.parameters.values()))

@@ -1,4 +1,4 @@
-"""A step at other widths, known from a few rehearsals, is the step that a rehearsal at those widths finds."""
+"""A step at other widths, known from a few step traces, is the step that a step trace at those widths finds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import nn
 
 import ranp
 from ranp.choosing.budgets.probing import probes
-from ranp.choosing.budgets.staging import cut
 from ranp.choosing.selection import Selection
-from ranp.costs.step import Rehearsal, TrainingStep, rehearse
-from ranp.costs.widths import Elastic
+from ranp.costs.step import StepTrace, TrainingStep, trace_step
+from ranp.costs.widths import StepAtWidths
 from ranp.errors import UnsupportedError
+from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags
 from tests.support.oracles import random_scores
 from tests.support.random_networks import Program, programs
@@ -28,24 +28,20 @@ def prepared(model: nn.Module, inputs: object, seed: int = 0) -> Selection:
     return Selection.of(random_scores(trace, np.random.default_rng(seed)), trace)
 
 
-def elastic(model: nn.Module, inputs: object, selection: Selection, step: TrainingStep | None) -> Elastic:
-    runs = [(stays, rehearse(cut(selection, model, stays), inputs, step=step)) for stays in probes(selection)]
-    return Elastic(selection.coupling.layout, runs)
+def elastic(model: nn.Module, inputs: object, selection: Selection, step: TrainingStep | None) -> StepAtWidths:
+    runs = [
+        (stays, trace_step(Choice(selection.coupling.trace, stays).cut(model), inputs, step=step))
+        for stays in probes(selection)
+    ]
+    return StepAtWidths(selection.coupling.layout, runs)
 
 
 def choice(selection: Selection, share: float) -> Flags:
     plan = selection.plan(share * selection.max_share(), exact=True)
-    stays = np.ones(selection.coupling.size, dtype=bool)
-    stays[selection.coupling.classes] = False
-    for layer, classes in zip(
-        selection.coupling.trace.layers, selection.coupling.split(selection.coupling.classes), strict=True
-    ):
-        stays[classes[list(plan.kept[layer.name])]] = True
-    stays[0] = True
-    return stays
+    return Choice.of_plan(selection.coupling.trace, plan).stays
 
 
-def assert_same(one: Rehearsal, other: Rehearsal) -> None:
+def assert_same(one: StepTrace, other: StepTrace) -> None:
     assert len(one.calls) == len(other.calls)
     for a, b in zip(one.calls, other.calls, strict=True):
         assert (a.op, a.phase, a.module) == (b.op, b.phase, b.module)
@@ -78,7 +74,7 @@ def test_a_network_with_joins_groups_and_views(step: TrainingStep | None) -> Non
     known = elastic(model, inputs, selection, step)
     for share in (0.0, 0.3, 0.6, 1.0):
         stays = choice(selection, share)
-        assert_same(known.at(stays), rehearse(cut(selection, model, stays), inputs, step=step))
+        assert_same(known.at(stays), trace_step(Choice(selection.coupling.trace, stays).cut(model), inputs, step=step))
 
 
 @settings(max_examples=12, derandomize=True, suppress_health_check=calm, deadline=None)
@@ -90,10 +86,10 @@ def test_random_networks(program: Program, share: float, seed: int) -> None:
     step = TrainingStep(optimiser="sgd")
     try:
         known = elastic(model, inputs, selection, step)
-    except UnsupportedError:  # every candidate is rehearsed by itself then
+    except UnsupportedError:  # every candidate is traced by itself then
         return
     stays = choice(selection, share)
-    expected = rehearse(cut(selection, model, stays), inputs, step=step)
+    expected = trace_step(Choice(selection.coupling.trace, stays).cut(model), inputs, step=step)
     # A group of a single channel has weights that count as contiguous, which spares a copy: hence not exactly.
     got, real = (sum(storage.bytes for storage in one.storages) for one in (known.at(stays), expected))
     assert got == pytest.approx(real, rel=0.02)
@@ -115,10 +111,10 @@ def test_other_operators_at_other_widths_are_refused() -> None:
     full, narrow = np.ones(selection.coupling.size, dtype=bool), np.ones(selection.coupling.size, dtype=bool)
     narrow[trace.layers[0].classes[:4]] = False
     plain = nn.Sequential(model.first, model.second)
-    shallow = cut(selection, plain, narrow)
+    shallow = Choice(trace, narrow).cut(plain)
     other = Moody()
     other.first, other.second = shallow[0], shallow[1]
     step = TrainingStep(optimiser="none")
-    runs = [(full, rehearse(model, inputs, step=step)), (narrow, rehearse(other, inputs, step=step))]
+    runs = [(full, trace_step(model, inputs, step=step)), (narrow, trace_step(other, inputs, step=step))]
     with pytest.raises(UnsupportedError, match=r"aten\.relu"):
-        Elastic(selection.coupling.layout, runs)
+        StepAtWidths(selection.coupling.layout, runs)

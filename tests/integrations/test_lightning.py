@@ -33,6 +33,7 @@ from ranp.integrations.lightning import (  # noqa: E402
     slim_from_checkpoint,
     slim_like,
 )
+from ranp.integrations.lightning_step import step_of  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
@@ -119,6 +120,40 @@ def make_trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
 
 def size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+class Momentum(Module):
+    def configure_optimizers(self) -> Any:
+        optimiser = torch.optim.SGD(self.parameters(), 0.01, momentum=0.9)
+        return [optimiser], [torch.optim.lr_scheduler.StepLR(optimiser, 1)]
+
+
+def test_a_budget_of_training_memory_is_that_of_the_modules_optimiser(tmp_path: Path) -> None:
+    steps = []
+    for module, given in ((Module(), {}), (Momentum(), {}), (Module(), {"step": ranp.TrainingStep(2, "none")})):
+        callback = PruneAtInitialisation(budget="train-memory=90%", max_batches=1, **given)
+        make_trainer(tmp_path, callback, precision="bf16-mixed").fit(module, loader())
+        assert callback.plan is not None
+        steps.append(callback.plan.settings["step"])
+    words = [(step["batch"], step["optimiser"], step["precision"]) for step in steps]
+    assert words == [(None, "adamw", "amp-bfloat16"), (None, "momentum", "amp-bfloat16"), (2, "none", "float32")]
+
+
+def test_a_step_is_told_from_whatever_configure_optimizers_returns() -> None:
+    module, trainer = Module(), Trainer(logger=False, accelerator="cpu", enable_checkpointing=False)
+    other = nn.Linear(1, 1)
+    adam, strange = torch.optim.Adam(other.parameters()), torch.optim.Adadelta(module.parameters())
+    rmsprop = torch.optim.RMSprop(module.parameters())
+    for configured, word in (
+        ({"optimizer": rmsprop}, "rmsprop"),
+        (({"optimizer": adam}, {"optimizer": rmsprop}), "rmsprop"),
+        (strange, "adam"),
+        (None, "none"),
+    ):
+        module.configure_optimizers = lambda configured=configured: configured  # type: ignore[method-assign, assignment, misc]
+        assert step_of(module, trainer, module.model).optimiser == word
+    module.configure_optimizers = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    assert step_of(module, trainer, module.model) == ranp.TrainingStep()
 
 
 def test_the_optimiser_holds_and_trains_exactly_the_slim_parameters(tmp_path: Path) -> None:
@@ -575,12 +610,14 @@ def test_two_callbacks_with_unlike_plans_do_not_mix(tmp_path: Path) -> None:
 
 SCRIPT = """
 import json
+import os
+
 import torch
 torch.set_num_threads(1)
 from tests.integrations import test_lightning as here
 from ranp.integrations.lightning import PruneAtInitialisation
 
-module = here.Module(seed=int(here.os.environ.get("LOCAL_RANK", "0")))  # the ranks start from different weights
+module = here.Module(seed=int(os.environ.get("LOCAL_RANK", "0")))  # the ranks start from different weights
 callback = PruneAtInitialisation(0.4)
 trainer = here.Trainer(max_steps=2, logger=False, enable_checkpointing=False, accelerator="cpu", devices=2,
                        strategy="ddp", enable_progress_bar=False, enable_model_summary=False,

@@ -7,10 +7,16 @@ import json
 import math
 
 import pytest
+import torch
+from torch.utils._pytree import tree_map
 
+import ranp
+from ranp.costs.step.optimisers import name_of
 from ranp.errors import UnsupportedError
 from ranp.paper import tasks
 from ranp.paper.recipe import Recipe
+from ranp.paper.scoring import example_of
+from ranp.paper.training.network import make_full, make_optimiser
 
 PLAIN = Recipe(network="unet3d-shapenet", size=16, epochs=4, batch=2, optimiser="adam", learning_rate=0.01)
 
@@ -64,6 +70,48 @@ def test_a_wrong_setting_is_refused_with_what_is_allowed(setting: str, parts: li
         PLAIN.but([setting])
     for part in parts:
         assert part in str(caught.value)
+
+
+def test_words_of_a_training_step_and_of_older_files_are_taken() -> None:
+    sgd = dataclasses.replace(PLAIN, optimiser="sgd")
+    assert PLAIN.but(["optimiser=nesterov"]) == dataclasses.replace(sgd, nesterov=True)
+    assert PLAIN.but(["optimiser=amsgrad"]) == dataclasses.replace(PLAIN, amsgrad=True)
+    assert PLAIN.but(["optimiser=momentum"]) == sgd
+    for old, new in (("bf16", "amp-bfloat16"), ("fp16", "amp-float16")):
+        assert Recipe.from_dict({**PLAIN.to_dict(), "precision": old}).precision == new
+
+
+def test_the_step_of_a_recipe_is_one_part_of_a_batch_on_one_rank() -> None:
+    recipe = dataclasses.replace(PLAIN, batch=12, accumulate=2, precision="amp-float16")
+    assert recipe.step() == ranp.TrainingStep(6, "adam", "amp-float16")
+    assert recipe.step(ranks=3).batch == 2
+    assert recipe.but(["optimiser=sgd", "momentum=0"]).step().optimiser == "sgd"
+    assert recipe.but(["optimiser=sgd"]).step().optimiser == "momentum"
+    shapenet = tasks.get("shapenet")
+    assert tasks.step_of(shapenet) == ranp.TrainingStep(12, "nesterov")
+    assert tasks.step_of(shapenet, "cpu") == shapenet.cpu.step()
+    assert tasks.step_of(shapenet, batch=1, optimiser="sgd", precision="float64", checkpointing=True) == (
+        ranp.TrainingStep(1, "sgd", "float64", checkpointing=True)
+    )
+    with pytest.raises(UnsupportedError, match="gpu"):
+        tasks.step_of(shapenet, "gpu")
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_the_memory_of_a_step_is_that_of_the_optimiser_and_the_batch_that_train(name: str) -> None:
+    task = tasks.get(name)
+    recipe = dataclasses.replace(task.cpu, batch=2, accumulate=1)
+    model = make_full(task, recipe)
+    optimiser = make_optimiser(model, recipe)
+    assert name_of(optimiser) == recipe.step().optimiser
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    kept = [value for entry in optimiser.state.values() for value in entry.values() if isinstance(value, torch.Tensor)]
+    found = ranp.training_memory(model, example_of(task, recipe.size), step=recipe.step())
+    assert found.state == sum(tensor.nbytes for tensor in kept)
+    batch = tree_map(lambda tensor: tensor.expand(2, *tensor.shape[1:]).contiguous(), example_of(task, recipe.size))
+    assert found == ranp.training_memory(model, batch, step=dataclasses.replace(recipe.step(), batch=None))
 
 
 def test_learning_rates_are_those_of_the_paper() -> None:

@@ -17,7 +17,7 @@ import ranp
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.reporting import folder
-from ranp.reporting.folder import RECIPE, RECIPE_VERSION, check_folder, read_run, settle, write_run
+from ranp.reporting.folder import RECIPE, RECIPE_VERSION, RunFolder, write_run
 from ranp.slimming import storage
 from tests.support.run_folders import network, pruned, recipe
 
@@ -108,7 +108,7 @@ def test_the_folder_holds_the_old_run_or_the_new_one_whenever_it_is_cut_off(
         if old.is_dir():  # or it is about to be renamed
             now = {name: data for name, data in content(old).items() if name in OURS}
             assert now in ({name: before[name] for name in OURS}, new), "a mixture"
-        check_folder(old, force=True)
+        RunFolder(old).check(force=True)
         after = content(old)
         ended.add(after["recipe.json"] == new["recipe.json"])
         assert after == before or after == {**new, **mine}
@@ -125,7 +125,7 @@ def test_two_processes_may_settle_a_folder_at_once(
 ) -> None:
     rename = os.rename
     with monkeypatch.context() as patch:
-        patch.setattr(folder, "settle", lambda _: None)
+        patch.setattr(RunFolder, "settle", lambda _: None)
         write_run(old, pruned("ranp-f"), recipe(seed=2))
     assert (tmp_path / ".run.ranp-new").is_dir()
     spare = tmp_path.with_name(tmp_path.name + "-spare")
@@ -139,13 +139,13 @@ def test_two_processes_may_settle_a_folder_at_once(
             nonlocal count
             count += 1
             if count == turn:
-                settle(old)
+                RunFolder(old).settle()
             rename(source, target)
 
         monkeypatch.setattr(os, "rename", interrupted)
-        settle(old)
+        RunFolder(old).settle()
         monkeypatch.undo()
-        settle(old)
+        RunFolder(old).settle()
         assert content(old) == {**new, "notes.txt": b"mine", "more/notes.txt": b"mine too"}, turn
         assert os.listdir(tmp_path) == ["run"]
 
@@ -156,7 +156,7 @@ def test_settling_leaves_other_folders_alone(old: Path) -> None:
         (old.parent / name).mkdir()
         (old.parent / name / "a").write_text("a")
     write_run(old, pruned("random"), recipe(seed=1))
-    settle(old)
+    RunFolder(old).settle()
     assert {name: data for name, data in content(old).items() if name in OURS} == {n: before[n] for n in OURS}
     assert sorted(os.listdir(old.parent)) == [".other.ranp-old", ".run.backup_1", ".run.new", ".run.old", "run"]
 
@@ -201,10 +201,10 @@ def test_the_folder_one_is_in_is_not_replaced(old: Path, monkeypatch: pytest.Mon
 
 
 def test_files_of_two_runs_are_told_apart(old: Path, new: dict[str, bytes]) -> None:
-    assert read_run(old)["seed"] == 1
+    assert RunFolder(old).finished_recipe()["seed"] == 1
     (old / "model.safetensors").write_bytes(new["model.safetensors"])
     with pytest.raises(StorageError, match="are of different runs"):
-        read_run(old)
+        RunFolder(old).finished_recipe()
     ranp.load(old / "model.safetensors", network)
 
 
@@ -214,11 +214,11 @@ def test_a_changed_digit_of_the_recipe_is_found(old: Path) -> None:
     assert '"seed": 0' in text
     path.write_text(text.replace('"seed": 0', '"seed": 3'))
     with pytest.raises(StorageError, match="changed since it was written"):
-        read_run(old)
+        RunFolder(old).finished_recipe()
     value = {**json.loads(text), "seed": 3}
     for key in ("format", "version", "seal"):
         del value[key]
     atomic.write_json(path, value, kind=RECIPE, version=RECIPE_VERSION)  # with a good seal, it is still another recipe
     with pytest.raises(StorageError, match="are of different runs"):
-        read_run(old)
+        RunFolder(old).finished_recipe()
     assert storage.metadata(old / "model.safetensors")["recipe"]["seed"] == 1

@@ -327,7 +327,8 @@ def test_nothing_is_left_behind() -> None:
     def fail() -> None:
         with checkpointed(model):
             model(x).sum().backward()
-            assert sum("forward" in vars(module) for module in model.modules()) > 3
+            assert sum(bool(module._forward_pre_hooks) for module in model.modules()) > 3
+            assert [module for module in model.modules() if "forward" in vars(module)] == [model[0]]
             raise KeyError("user")
 
     before = held()
@@ -473,6 +474,6 @@ def test_wrapped_networks_are_unwrapped() -> None:
     x = torch.randn(IMAGE, dtype=torch.float64)
     _, gradients = steps(plain, x)
     with checkpointed(nn.DataParallel(other)):
-        assert "forward" in vars(other)
+        assert other._forward_pre_hooks
         _, found = steps(other, x)
     torch.testing.assert_close(found, gradients, rtol=1e-12, atol=1e-15)

@@ -30,12 +30,13 @@ from safetensors import safe_open
 from torch import nn
 
 import ranp
-from ranp.costs.step import TrainingStep, rehearse
+from ranp.costs.step import TrainingStep, trace_step
 from ranp.costs.time import Table as Times
 from ranp.costs.time import stored
 from ranp.costs.time.machine import this_machine
 from ranp.errors import RanpError
 from ranp.files import atomic
+from ranp.files.checkpoints import Checkpoints
 from ranp.page.gather import gather
 from ranp.paper import models, training
 from ranp.paper.comparison import Comparison, Contender
@@ -44,8 +45,7 @@ from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.tasks.brats import cache
 from ranp.paper.tasks.brats.preprocessing import Volume
-from ranp.paper.training.checkpoints import Checkpoints
-from ranp.reporting.folder import read_run, write_run
+from ranp.reporting.folder import RunFolder, write_run
 from ranp.reporting.report import Report
 from ranp.scoring.scores import Scores
 from ranp.slimming import storage
@@ -103,7 +103,7 @@ def write_all(home: Path) -> list[Kind]:
     results.write(home / "cell", results.Result(cell, *costs, 0.3, 0.25, 0.87, False, widths, epochs, {"torch": "2"}))
 
     times = Times.open(home / "times", measure=lambda call: 1e-6 * (1 + len(call.op)))
-    times.cover(rehearse(network, example, step=TrainingStep()))
+    times.cover(trace_step(network, example, step=TrainingStep()))
 
     rows = (("RANP-f", "78.24"), ("Full", "237.85"))
     columns = Column("method", left=True), Column("GFLOPs")
@@ -127,9 +127,16 @@ def write_all(home: Path) -> list[Kind]:
         ):
             return cache.cached(mock.Mock())
 
+    def recipe(path: Path) -> Any:
+        return RunFolder(path.parent).finished_recipe()
+
     return [
-        Kind("recipe.json of train", run / "recipe.json", lambda path: read_run(path.parent)),
-        Kind("recipe.json of prune", home / "pruned" / "recipe.json", lambda path: read_run(path.parent)),
+        Kind("recipe.json of train", run / "recipe.json", recipe),
+        Kind(
+            "recipe.json of prune",
+            home / "pruned" / "recipe.json",
+            lambda path: RunFolder(path.parent).finished_recipe(),
+        ),
         Kind("plan.json", run / "plan.json", ranp.Plan.load, lambda path: ranp.Plan.load(path).altered),
         Kind("report.json", run / "report.json", Report.load),
         Kind("scores.safetensors", run / "scores.safetensors", Scores.load),

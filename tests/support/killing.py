@@ -32,14 +32,14 @@ from typing import Any
 import torch
 
 from ranp.cli import main as command
-from ranp.files import atomic
+from ranp.files import atomic, journal
 from ranp.page.build import write as write_page
 from ranp.paper import training
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
+from ranp.paper.experiments.experiment import Experiment, Line, Wanted
 from ranp.paper.experiments.reproducing import reproduce_one
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.training import engine, journal
-from ranp.reporting.folder import settle
+from ranp.paper.experiments.table import Column
+from ranp.paper.training import engine
+from ranp.reporting.folder import RunFolder
 from tests.support import run_folders
 from tests.support import small_cells as small
 from tests.support.toy import NOISY
@@ -142,16 +142,21 @@ def prune_before(folder: Path) -> None:
     (folder / "run" / "notes.txt").write_text("mine")
 
 
-CELLS = tuple(small.cell(method, settings=(*small.SETTINGS, "tensorboard=false")) for method in ("full", "ranp-f"))
-
-
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    rows = tuple((cell.method, f"{results[cell].figures['miou']:.9f}") for cell in CELLS)
-    return Presentation((Table("small", "Small", (Column("method", left=True), Column("mIoU")), (Group("", rows),)),))
+CELLS = tuple(small.cell(method, settings=(*small.SETTINGS, ("tensorboard", False))) for method in ("full", "ranp-f"))
 
 
 def reproduce(folder: Path) -> None:
-    experiment = Experiment("small", "A small table", "none", lambda wanted: CELLS, _present)
+    experiment = Experiment(
+        name="small",
+        title="A small table",
+        label="none",
+        lines=lambda wanted: [Line((cell,), cell.method) for cell in CELLS],
+        columns=lambda wanted, lines: (
+            Column("method", left=True, text=lambda line: line.name),
+            Column("mIoU", text=lambda line: f"{line.found[0].figures['miou']:.9f}"),
+        ),
+        record=lambda line: {"method": line.name},
+    )
     reproduce_one(experiment, Wanted(seeds=1), folder / "out")
 
 
@@ -247,7 +252,7 @@ class Disturbed:
 
     def mixture(self, folder: Path) -> list[str]:
         """What is wrong with a run folder that was being replaced, as the next reader finds it."""
-        settle(folder / "run")
+        RunFolder(folder / "run").settle()
         found = {name: data for name, data in tree(folder).items() if name.startswith("run/")}
         return [] if found in (self.before, self.after) else ["a mixture of two runs", *differences(found, self.after)]
 

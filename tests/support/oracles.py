@@ -23,7 +23,7 @@ import ranp
 from ranp.choosing.plan import Plan
 from ranp.costs.prices import Prices
 from ranp.scoring.scores import Scores
-from ranp.tracing.layout import flags_of
+from ranp.tracing.choice import Choice
 from ranp.tracing.trace import Trace
 
 
@@ -261,7 +261,7 @@ def assert_priced(model: nn.Module, inputs: object, trace: Trace, plan: Plan) ->
     """What the trace says that a slim network will cost is what it costs."""
     slim = ranp.slim(model, plan)
     true = ranp.profile(slim, inputs, convention="paper")
-    bill = Prices(trace).at(flags_of(trace, plan.kept))
+    bill = Prices(trace).at(Choice.of_plan(trace, plan))
     assert bill.params == sum(parameter.numel() for parameter in slim.parameters())
     assert bill.module_params == true.params
     assert (bill.macs, bill.flops, bill.memory) == (true.macs, true.flops, true.memory)

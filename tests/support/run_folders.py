@@ -11,9 +11,9 @@ import torch
 
 import ranp
 from ranp.files import atomic
+from ranp.files.checkpoints import Mark
+from ranp.files.journal import Journal
 from ranp.paper import models
-from ranp.paper.training.checkpoints import Mark
-from ranp.paper.training.journal import Journal
 from ranp.paper.training.network import whole
 from ranp.reporting.folder import write_run
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ranp.paper.experiments.cell import Cell
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
+from ranp.paper.experiments.experiment import Experiment, Line, Wanted
 from ranp.paper.experiments.results import over_seeds
-from ranp.paper.experiments.table import Column, Group, Table
+from ranp.paper.experiments.table import Column
 
 SETTINGS = (
-    "options.widths=4,8",
-    "size=8",
-    "epochs=2",
-    "milestones=1",
-    "batch=4",
-    "train_count=8",
-    "valid_count=4",
-    "checkpoint_every=1",
+    ("options.widths", (4, 8)),
+    ("size", 8),
+    ("epochs", 2),
+    ("milestones", (1,)),
+    ("batch", 4),
+    ("train_count", 8),
+    ("valid_count", 4),
+    ("checkpoint_every", 1),
 )
 
 
@@ -26,17 +26,22 @@ def cell(method: str = "full", seed: int = 0, **changes: Any) -> Cell:
     return Cell("shapenet", method, seed, **{**usual, **changes})
 
 
-def _cells(wanted: Wanted) -> tuple[Cell, ...]:
-    return tuple(cell(method, seed) for seed in wanted.range for method in ("full", "ranp-f"))
+def _lines(wanted: Wanted) -> list[Line]:
+    return [Line(tuple(cell(method, seed) for seed in wanted.range), method) for method in ("full", "ranp-f")]
 
 
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    rows = tuple(
-        (method, f"{over_seeds([results[cell(method, seed)] for seed in wanted.range], 'miou').mean:.6f}")
-        for method in ("full", "ranp-f")
-    )
-    table = Table("small", "A small table", (Column("method", left=True), Column("mIoU")), (Group("", rows),))
-    return Presentation((table,))
+def _miou(line: Line) -> str:
+    return f"{over_seeds(line.found, 'miou').mean:.6f}"
 
 
-SMALL = Experiment("small", "A small table", "none", _cells, _present)
+SMALL = Experiment(
+    name="small",
+    title="A small table",
+    label="none",
+    lines=_lines,
+    columns=lambda wanted, lines: (
+        Column("method", left=True, text=lambda line: line.name),
+        Column("mIoU", text=_miou),
+    ),
+    record=lambda line: {"method": line.name, "miou": _miou(line)},
+)

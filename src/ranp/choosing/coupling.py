@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,9 @@ from ranp.tracing.trace import PINNED, Trace
 
 ALWAYS = 0.0
 """The need of what is kept at any sparsity."""
+REQUESTED = "kept by request"
+COUPLED = "coupled with a layer that is kept whole"
+"""How a plan's notes name layers that ``keep`` matched, and those that hang on them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,42 +79,21 @@ class Coupling:
         """True if no channel may be removed."""
         return not bool((self.block >= 0).any())
 
-    def split(self, values: npt.NDArray[np.generic]) -> list[npt.NDArray[np.generic]]:
-        """One array per layer from one value per position."""
-        starts = self.layout.starts.tolist()
-        return [values[begin:end] for begin, end in pairwise(starts)]
-
     def cuttable(self) -> list[tuple[str, int, Ints]]:
         """Tensor name, dimension and classes of everything that can be cut."""
         found = zip(self.trace.dims, self.layout.dim_classes(), strict=True)
         return [(name, dim, classes) for (name, dim), classes in found]
 
-    def keeps(self, stays: Flags) -> dict[str, dict[int, tuple[int, tuple[int, ...]]]]:
-        """What a choice of classes leaves of every tensor that it cuts: by dimension, its size and the kept indices.
-
-        The same cut is made in many tensors; they share one tuple.
-        """
-        found: dict[str, dict[int, tuple[int, tuple[int, ...]]]] = {}
-        shared: dict[bytes, tuple[int, tuple[int, ...]]] = {}
-        for name, dim, classes in self.cuttable():
-            flags = stays[classes]
-            if not flags.all():
-                key = classes.tobytes()
-                if key not in shared:
-                    shared[key] = (len(flags), tuple(np.flatnonzero(flags).tolist()))
-                found.setdefault(name, {})[dim] = shared[key]
-        return found
-
     def channel_classes(self) -> ChannelClasses:
         """The classes as a plan remembers them: numbered as they come, 0 for whatever is kept anyway."""
-        layers, dims = self.split(self.classes), self.cuttable()
+        layers, dims = self.layout.by_layer(self.classes), self.cuttable()
         met, first = np.unique(np.concatenate([self.classes, self.layout.dims]), return_index=True)
         loose = self.block[met] >= 0
         number = np.zeros(self.size, dtype=np.int64)
         number[met[loose]] = np.argsort(np.argsort(first[loose])) + 1
         shared: dict[bytes, tuple[int, ...]] = {}
 
-        def told(classes: npt.NDArray[np.generic]) -> tuple[int, ...]:
+        def numbered(classes: npt.NDArray[np.generic]) -> tuple[int, ...]:
             key = classes.tobytes()
             if key not in shared:
                 shared[key] = tuple(number[classes].tolist())
@@ -121,12 +102,12 @@ class Coupling:
         by_dim: dict[str, dict[int, tuple[int, ...]]] = {}
         for name, dim, classes in dims:
             if number[classes].any():
-                by_dim.setdefault(name, {})[dim] = told(classes)
+                by_dim.setdefault(name, {})[dim] = numbered(classes)
         names = (layer.name for layer in self.trace.layers)
         return ChannelClasses(
-            {name: told(classes) for name, classes in zip(names, layers, strict=True) if number[classes].any()},
+            {name: numbered(classes) for name, classes in zip(names, layers, strict=True) if number[classes].any()},
             by_dim,
-            tuple(entry for entry in (tuple(map(told, e)) for e in self.layout.pieces) if any(map(any, entry))),
+            tuple(entry for entry in (tuple(map(numbered, e)) for e in self.layout.pieces) if any(map(any, entry))),
         )
 
 
@@ -194,5 +175,5 @@ def _whole(scores: Scores, trace: Trace, keep: Iterable[str]) -> dict[str, str]:
         matched = [name for name in names if fnmatchcase(name, pattern)]
         if not matched:
             raise PlanMismatchError(f"keep matches no layer: {unknown_name('pattern', pattern, names)}")
-        whole.update(dict.fromkeys(matched, f"kept by request ({pattern})"))
+        whole.update(dict.fromkeys(matched, f"{REQUESTED} ({pattern})"))
     return whole

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ranp import arguments
 from ranp.choosing.scopes import Scope, Wanted
 from ranp.costs.measuring import Costs, Resource, measure
+from ranp.costs.step import StepSetup
 from ranp.errors import UnsupportedError
 from ranp.registry import Registry
 from ranp.scoring.scores import Scores
@@ -49,10 +50,13 @@ class Method:
             raise UnsupportedError(f"a method needs a name, got {arguments.shown(self.name)}. Pass a non-empty string.")
         arguments.flag("balance", self.balance)
 
-    def costs(self, trace: Trace, resource: Resource | None = None) -> Costs | None:
-        """What the layers cost in the method's own resource, or in another one; None if it looks at no cost."""
+    def costs(self, trace: Trace, resource: Resource | None = None, setup: StepSetup | None = None) -> Costs | None:
+        """What the layers cost in the method's own resource, or in another one; None if it looks at no cost.
+
+        Resources of a training step need its ``setup``.
+        """
         resource = self.resource if resource is None else resource
-        return None if resource is None else measure(trace, resource)
+        return None if resource is None else measure(trace, resource, setup=setup)
 
     def weigh(self, scores: Scores, costs: Costs | None, strength: float | None = None) -> Scores:
         """Step 4 as the method says: balanced over layers, then reweighted by cost."""

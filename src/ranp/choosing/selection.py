@@ -8,24 +8,23 @@ set (the tie rule), and every decision is one comparison with the *need* of a cl
 from __future__ import annotations
 
 import logging
-import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ranp import arguments
+from ranp.choosing import refusals
 from ranp.choosing import snip as _snip  # registers the scope "weights"
 from ranp.choosing.coupling import ALWAYS, Coupling, couple
 from ranp.choosing.plan import Cut, Plan, Sparsity
 from ranp.choosing.scopes import Order, Scope, Wanted, resolve
 from ranp.choosing.ties import TIES, Needs, TieRule, first_channels, needs
-from ranp.errors import InfeasibleError
+from ranp.errors import InfeasibleError, asked
+from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Floats
-from ranp.tracing.trace import Layer, Trace
+from ranp.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from ranp.scoring.scores import Scores
@@ -193,19 +192,19 @@ class Selection:
         """The plan at that sparsity; see ``select``."""
         wish = check_sparsity(sparsity)
         if wish > 0 and self.coupling.stuck:
-            raise InfeasibleError(self.nothing_goes(f"sparsity={wish:g}"))
+            raise InfeasibleError(refusals.nothing_goes(self.coupling, asked("sparsity", wish)))
         if arguments.flag("exact", exact):
             found, budget = self._exact(wish)
             target = wish * self._movable
             if target - self._removed(found, budget) >= 1 and target > self._most_removable():
-                raise InfeasibleError(self._refusal_of_share(wish))
+                raise InfeasibleError(refusals.share_too_high(wish, self.max_share()))
             demand, where = self.demand(found.kept)
         else:
             order, found = self.at(wish)
             budget = order.budget(wish)
             demand, where = self.demand(found.wanted)
         if demand > budget:
-            raise InfeasibleError(self._refusal(wish, where))
+            raise InfeasibleError(refusals.sparsity_too_high(self.coupling, wish, where, self.max_sparsity()))
         measure = "prunable" if exact else "channels"
         return self.build(found.kept <= budget, requested=wish, measure=measure, settings=settings)
 
@@ -274,47 +273,7 @@ class Selection:
         """What would be lost with one channel more than the largest feasible sparsity removes."""
         step = self.max_sparsity() + 1 / max(self.steps, 1)
         _, found = self.at(min(step, 1.0))
-        return self._lost(self.demand(found.wanted)[1])[0]
-
-    def _lost(self, where: int) -> tuple[str, Layer]:
-        """What loses all its channels, in words, and the layer that made them."""
-        coupling, trace = self.coupling, self.coupling.trace
-        if where < len(trace.layers):
-            layer = trace.layers[where]
-            return f"removes all {layer.channels} channels of {layer.name!r}", layer
-        tensor, dim, classes = coupling.cuttable()[where - len(trace.layers)]
-        layer = trace.layers[int(coupling.layout.layer[np.isin(coupling.classes, classes)][0])]
-        return f"leaves nothing of dimension {dim} of {tensor!r}, {len(classes)} channels of {layer.name!r}", layer
-
-    def _refusal(self, wish: float, where: int) -> str:
-        """The sentence for a sparsity that is too high, with the largest one that is not."""
-        lost, layer = self._lost(where)
-        return (
-            f"sparsity={wish:g} {lost}. The largest feasible sparsity here is {_rounded_down(self.max_sparsity())}. "
-            f"Lower it, pass keep=[{layer.name!r}], or exact=True: then every layer keeps a channel."
-        )
-
-    def nothing_goes(self, asked: str) -> str:
-        """The sentence for a request to remove something of a network that must keep everything, with the reasons."""
-        coupling, held = self.coupling, Counter[str]()
-        homes = coupling.split(coupling.block[coupling.classes] < 0)
-        for layer, flags in zip(coupling.trace.layers, homes, strict=True):
-            if layer.name in coupling.whole or not layer.pins:
-                held[self._why(layer, flags)] += layer.channels
-            else:
-                for pin in layer.pins:
-                    held[str(replace(pin, where=""))] += pin.channels
-        reasons = "; ".join(f"{count} channels: {why}" for why, count in held.most_common(3))
-        return (
-            f"{asked} cannot be met: no channel of this network may be removed ({reasons}). Pass less in keep=, or "
-            "change the code that ranp.trace(model, example).pins names."
-        )
-
-    def _refusal_of_share(self, wish: float) -> str:
-        return (
-            f"sparsity={wish:g} with exact=True leaves some layers without a channel. The largest feasible share of "
-            f"prunable channels here is {_rounded_down(self.max_share())}. Lower it."
-        )
+        return refusals.lost(self.coupling, self.demand(found.wanted)[1])[0]
 
     def build(
         self,
@@ -333,11 +292,9 @@ class Selection:
             settings: What to remember in the plan.
         """
         coupling, trace = self.coupling, self.coupling.trace
-        kept = {}
-        for layer, flags in zip(trace.layers, coupling.split(stays[coupling.classes]), strict=True):
-            kept[layer.name] = tuple(np.flatnonzero(flags).tolist())
-        cuts = {name: {dim: Cut(*cut) for dim, cut in found.items()} for name, found in coupling.keeps(stays).items()}
-        removed = int(np.count_nonzero(~stays[coupling.classes]))
+        choice = Choice(trace, stays)
+        cuts = {name: {dim: Cut(*cut) for dim, cut in found.items()} for name, found in choice.cuts.items()}
+        removed = choice.removed
         sparsity = Sparsity(
             requested=removed / max(trace.channels, 1) if requested is None else requested,
             removed=removed,
@@ -346,19 +303,9 @@ class Selection:
             measure=measure,
         )
         channels = {layer.name: layer.channels for layer in trace.layers}
-        homes = coupling.split(coupling.block[coupling.classes] < 0)
-        reasons = [(layer.name, self._why(layer, flags)) for layer, flags in zip(trace.layers, homes, strict=True)]
-        notes = tuple(f"{name}: {why}" for name, why in reasons if why)
+        notes = tuple(f"{name}: {why}" for name, why in refusals.why_kept(coupling).items() if why)
         logger.info("kept %d of %d channels", trace.channels - sparsity.removed, trace.channels)
-        return Plan(kept, channels, cuts, sparsity, dict(settings or {}), notes, coupling.channel_classes())
-
-    def _why(self, layer: Layer, fixed: npt.NDArray[np.generic]) -> str:
-        """Why channels of that layer are kept whatever their scores; empty if none are."""
-        if layer.name in self.coupling.whole:
-            return self.coupling.whole[layer.name]
-        if layer.reason or layer.pinned:
-            return layer.reason or "must stay"
-        return "coupled with a layer that is kept whole" if fixed.all() else ""
+        return Plan(choice.kept, channels, cuts, sparsity, dict(settings or {}), notes, coupling.channel_classes())
 
 
 def check_sparsity(sparsity: float) -> float:
@@ -369,11 +316,6 @@ def check_sparsity(sparsity: float) -> float:
     """
     allowed = "a fraction to remove, a number from 0 up to, not including, 1"
     return arguments.number("sparsity", sparsity, allowed, below=1, error=InfeasibleError)
-
-
-def _rounded_down(share: float) -> str:
-    """Four digits, rounded down, but not by a float error: 0.34 must not become 0.3399."""
-    return f"{math.floor(share * 1e4 + 1e-11) / 1e4:.4f}"
 
 
 def _last_step(steps: int, holds: Callable[[float], bool]) -> int:

@@ -63,7 +63,7 @@ def surviving_links(coupling: Coupling, sparsity: float) -> list[Links]:
 
     links = []
     table = {(name, dim): classes for name, dim, classes in coupling.cuttable()}
-    for layer, classes in zip(coupling.trace.layers, coupling.split(coupling.classes), strict=True):
+    for layer, classes in zip(coupling.trace.layers, coupling.layout.by_layer(coupling.classes), strict=True):
         reads = table.get((layer.weight, layer.in_dim), np.zeros(0, dtype=np.int64))
         if layer.name not in matrices:
             links.append(Links(np.ones((layer.channels, len(reads)), dtype=bool), reads))
@@ -95,7 +95,7 @@ def living(coupling: Coupling, links: list[Links]) -> Flags:
     while True:
         read = ~known
         fed = []
-        for link, before in zip(links, coupling.split(positions), strict=True):
+        for link, before in zip(links, coupling.layout.by_layer(positions), strict=True):
             alive = link.alive & living_class[link.reads] & before.astype(bool)[:, None]
             fed.append(alive.any(axis=1))
             read[link.reads[alive.any(axis=0)]] = True

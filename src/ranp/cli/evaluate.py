@@ -25,13 +25,14 @@ def evaluate(
     from ranp.paper import tasks, training
     from ranp.paper.naming import Trust
     from ranp.paper.training.evaluation import data_of, recipe_of
-    from ranp.reporting.folder import read_run
+    from ranp.reporting.folder import RunFolder
 
-    read_run(folder)
-    stored, recipe = recipe_of(folder)
+    run = RunFolder(folder)
+    run.finished_recipe()
+    stored, recipe = recipe_of(run)
     if stored["task"] not in tasks.names():
         wrong = unknown_name("task", stored["task"], tasks.names())
-        raise StorageError(f"{str(folder / 'recipe.json')!r} names an {wrong} Restore it.")
+        raise StorageError(f"{str(run.recipe_file)!r} names an {wrong} Restore it.")
     before, partial = data_of(stored)
     where = data or before
     task = tasks.get(stored["task"], where, allow_missing=allow_missing or partial, fold=recipe.fold)

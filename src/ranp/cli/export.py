@@ -37,12 +37,11 @@ def export(
     The inputs are those the network was pruned with, unless --input or --example says otherwise. Code that
     the folder names is run with --trust only; or name the network here with --model.
     """
-    from ranp import load
     from ranp.errors import UnsupportedError, unknown_name
     from ranp.integrations import exporting
     from ranp.integrations.export_formats import FORMATS
     from ranp.paper.naming import Trust, stored_network
-    from ranp.reporting.folder import read_run
+    from ranp.reporting.folder import RunFolder
 
     # Everything that can be refused is refused before anything slow begins.
     if format not in FORMATS:
@@ -51,11 +50,12 @@ def export(
         raise UnsupportedError(unknown_name("dynamic", dynamic, exporting.DYNAMIC))
     exporting.check_target(out, force=force)
     FORMATS[format].require()
-    recipe = read_run(folder)
+    run = RunFolder(folder)
+    recipe = run.finished_recipe()
     said = Trust(model, inputs or (), example, trust)
-    network = stored_network(recipe, folder / "recipe.json", said)
-    given = _example(network, recipe, folder / "recipe.json", said)
-    slim = load(folder / "model.safetensors", network.build, example=given)
+    network = stored_network(recipe, run.recipe_file, said)
+    given = _example(network, recipe, run.recipe_file, said)
+    slim = run.model(network.build, example=given)
     made = exporting.export(slim, given, out, format=format, dynamic=dynamic, opset=opset, force=force)
     if as_json:
         show_json(made.to_dict())

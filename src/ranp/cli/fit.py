@@ -39,20 +39,21 @@ def fit(
     Nothing of that size is allocated. Without --task or --batches the ranking is that of magnitudes, which need no
     data; the sparsity is an estimate then.
     """
-    from ranp.choosing.budgets import told
+    from ranp.choosing.budgets import QUANTITIES
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make
     from ranp.errors import InfeasibleError
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
 
-    allowed, step = _bytes(memory), replace(step_of(training), batch=None)
+    shown, asked = QUANTITIES.get("train-memory").format, step_of(training, source)
+    allowed, step = _bytes(memory), replace(asked, batch=None)
     if source["task"] is None and source["batches"] is None:
         pruning = {**pruning, "criterion": pruning["criterion"] or "magnitude"}
     setup = prepare(model, options_of(pruning), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
-    wanted = training["batch"] or int(next(iter(tensors_in(given))).shape[0])
+    wanted = asked.batch or int(next(iter(tensors_in(given))).shape[0])
     network = make(setup.network, "cpu")
     at = with_space(given, space, wanted)
     rooms = {
@@ -86,21 +87,21 @@ def fit(
     show_table(
         ("the network as it is", *rooms),
         [
-            (f"a step of {where}", *(told("train-memory", found.needed) for found in rooms.values())),
+            (f"a step of {where}", *(shown(found.needed) for found in rooms.values())),
             (f"largest batch at {'x'.join(map(str, space))}", *(str(found.batch) for found in rooms.values())),
             (f"largest size at batch {wanted}", *map(_size, rooms.values())),
         ],
-        title=f"{model}, {step.optimiser}, {step.precision}, {told('train-memory', allowed)}",
+        title=f"{model}, {step.optimiser}, {step.precision}, {shown(allowed)}",
     )
     if now.needed <= allowed:
-        say(f"{where} fits as it is: {told('train-memory', now.needed)}")
+        say(f"{where} fits as it is: {shown(now.needed)}")
     elif plan is not None:
         removed = _removed(plan)
         say(
             f"{where} fits with a sparsity of {removed['sparsity']:.2%} "
             f"({setup.options.how.name}, {setup.options.rule.name}):\n"
             f"  {removed['kept']} of {plan.sparsity.channels} channels, {costs['flops']:.1%} of the FLOPs, "
-            f"{costs['params']:.1%} of the parameters, {told('train-memory', costs['train_memory'])} at the peak\n"
+            f"{costs['params']:.1%} of the parameters, {shown(costs['train_memory'])} at the peak\n"
             f"  ranp prune {model} ... --budget train-memory={memory}"
         )
     else:
@@ -109,7 +110,7 @@ def fit(
 
 def _given(setup: Setup) -> tuple[Any, Setup]:
     """The example, by default the inputs of the first batch; the setup with that batch put back."""
-    from ranp.pruning import first_batch
+    from ranp.scoring.passes import first_batch
 
     if setup.example is not None:
         return setup.example, setup
@@ -144,19 +145,18 @@ def _space(text: str, dims: int) -> tuple[int, ...]:
 
 def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float) -> tuple[Plan, dict[str, float]]:
     """The plan that makes a step fit, and what is left of the network's costs."""
-    from ranp.choosing.budgets import Scene
     from ranp.cli.preparation import scored
     from ranp.costs.prices import Prices
+    from ranp.costs.step import StepSetup
     from ranp.reporting.fit import plan_for
-    from ranp.tracing.layout import flags_of
+    from ranp.tracing.choice import Choice
 
     quiet = setup.options.rule.needs != "gradients"
     with progress_bar(f"scoring {setup.network.name}", quiet=quiet) as progress:
         scores, found = scored(setup, network, at, progress)
     (selection,) = setup.options.selections(scores, found)
-    plan = plan_for(selection, Scene(network, at, step), allowed)
-    prices = Prices(found)
-    full, slim = prices.at(prices.everything), prices.at(flags_of(found, plan.kept))
+    plan = plan_for(selection, StepSetup(network, at, step), allowed)
+    full, slim = (Prices.of(found).at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))
     peak = float(plan.settings["budget"][0]["after"])
     return plan, {"flops": slim.flops / full.flops, "params": slim.params / full.params, "train_memory": peak}
 

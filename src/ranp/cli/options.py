@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from ranp.costs.quantities import budget_examples, resources
 from ranp.options import Options
 
 if TYPE_CHECKING:
@@ -71,14 +72,7 @@ def _flag(text: str, panel: str, *declarations: str, **more: Any) -> Any:
 
 PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, _flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
-    "budget": Annotated[
-        list[str] | None,
-        _flag(
-            "What it may need: flops=5%, macs=7.5G, params=1M, memory=25%, train-memory=8GiB, step-time=4x, "
-            "latency=30ms; repeat it.",
-            _HOW,
-        ),
-    ],
+    "budget": Annotated[list[str] | None, _flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
     "method": Annotated[str, _flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", _HOW)],
     "strength": Annotated[
         float | None, _flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
@@ -89,9 +83,7 @@ PRUNING: Mapping[str, Any] = {
     ],
     "resource": Annotated[
         str | None,
-        _flag(
-            "flops, memory, params, train-memory, time, code, or several: flops+time; default the method's own.", _HOW
-        ),
+        _flag(f"{', '.join(resources())}, code, or several: flops+time; default the method's own.", _HOW),
     ],
     "tie": Annotated[str, _flag("How coupled layers agree: max (the paper) or union.", _HOW)],
     "exact": Annotated[
@@ -133,8 +125,14 @@ SOURCE: Mapping[str, Any] = {
 
 STEP: Mapping[str, Any] = {
     "batch": Annotated[int | None, _flag("Samples in a step; default: those of the input.", _STEP, min=1)],
-    "optimizer": Annotated[str, _flag("adam, adamw, sgd, momentum, rmsprop or none.", _STEP)],
-    "precision": Annotated[str, _flag("float32, float64, bfloat16, float16, amp-bfloat16, amp-float16.", _STEP)],
+    "optimizer": Annotated[
+        str | None,
+        _flag("adam, amsgrad, adamw, sgd, momentum, nesterov, rmsprop or none; default --task's, else adam.", _STEP),
+    ],
+    "precision": Annotated[
+        str | None,
+        _flag("float32, float64, bfloat16, float16, amp-bfloat16, amp-float16; default --task's, else float32.", _STEP),
+    ],
     "checkpointing": Annotated[
         bool, _flag("Activation checkpointing: less memory, more time.", _STEP, "--checkpointing")
     ],
@@ -142,7 +140,7 @@ STEP: Mapping[str, Any] = {
 """One training step."""
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
-DEFAULTS |= {"budget": None, "keep": None, "round_to": "1", "optimizer": "adam", "precision": "float32"}
+DEFAULTS |= {"budget": None, "keep": None, "round_to": "1"}
 """What a flag is where it is not given."""
 
 
@@ -198,11 +196,19 @@ def options_of(given: Mapping[str, Any], **more: Any) -> Options:
     return Options(**{name: value for name, value in {**values, **more}.items() if value is not None})
 
 
-def step_of(given: Mapping[str, Any]) -> TrainingStep:
-    """The training step that these flags ask for."""
+def step_of(given: Mapping[str, Any], source: Mapping[str, Any]) -> TrainingStep:
+    """The training step that these flags ask for; what they leave open is as ``--task`` trains, where it is given."""
     from ranp.costs.step import TrainingStep
+    from ranp.paper import tasks
+    from ranp.paper.tasks.task import step_of as step_of_task
 
-    return TrainingStep(given.get("batch"), given["optimizer"], given["precision"], given["checkpointing"])
+    words = {"batch": given["batch"], "optimiser": given["optimizer"], "precision": given["precision"]}
+    if source["task"] is not None:
+        task = tasks.get(source["task"])
+        return step_of_task(task, source["scale"], checkpointing=given["checkpointing"], **words)
+    return TrainingStep(
+        checkpointing=given["checkpointing"], **{name: value for name, value in words.items() if value is not None}
+    )
 
 
 def _named(option: str, text: str | None) -> Any:

@@ -21,7 +21,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
 @plan.command()
 def show(file: File, as_json: Json = False) -> None:
     """Print what a plan keeps of every layer, and how it was made."""
-    from ranp.choosing.budgets.telling import REMEMBERED, budget_lines
+    from ranp.choosing.budgets.budget import REMEMBERED, budget_lines
     from ranp.choosing.plan import Plan
     from ranp.errors import StorageError
 

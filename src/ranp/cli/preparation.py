@@ -84,7 +84,7 @@ def prepare(model: str, options: Options, source: Mapping[str, Any], *, rank: in
 def scored(setup: Setup, network: nn.Module, example: Any, progress: Any) -> tuple[Scores, Trace]:
     """The weighted scores of a network, and its trace at the example, by default at the first batch."""
     from ranp import score, trace
-    from ranp.pruning import first_batch
+    from ranp.scoring.passes import first_batch
 
     options, pairs = setup.options, setup.data.batches
     if example is None:

@@ -42,14 +42,14 @@ def prune(
     from dataclasses import fields
 
     from ranp import prune as prune_network
-    from ranp.choosing.budgets import told
+    from ranp.choosing.budgets import QUANTITIES
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import make, plain
     from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
     from ranp.reporting.folder import check_replaceable, shapes_of, versions, write_run
 
-    step = step_of(training)
+    step = step_of(training, source)
     options = options_of(pruning, step=step, checkpointing=training["checkpointing"])
     options.check_amount()
     if out is None and not dry_run:
@@ -92,7 +92,7 @@ def prune(
             return
         say(str(pruned.report))
         if predicted is not None:
-            before, after = (told("train-memory", figure) for figure in predicted)
+            before, after = map(QUANTITIES.get("train-memory").format, predicted)
             say(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
         if written:
             say(f"\nwrote {', '.join(map(str, written))}")

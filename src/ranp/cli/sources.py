@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ranp.errors import UnsupportedError, unknown_name
+from ranp.errors import UnsupportedError
 from ranp.paper.naming import Network, code
 
 if TYPE_CHECKING:
@@ -123,17 +123,6 @@ def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
-def find_recipe(task: Any, scale: str | None) -> Any:
-    """The recipe of a scale.
-
-    Raises:
-        UnsupportedError: There is no such scale.
-    """
-    if scale not in (None, "paper", "cpu"):
-        raise UnsupportedError(unknown_name("scale", scale, ("cpu", "paper")))
-    return task.cpu if scale == "cpu" else task.recipe
-
-
 def _task_of(network: str) -> str | None:
     """The task that a network of the paper is for: the end of its name, but for its depth."""
     from ranp.paper import models, tasks
@@ -148,7 +137,7 @@ def _task_data(network: Network, name: str, choice: Choice) -> Data:
     from ranp.paper.training.network import check_size, own_size
 
     found = tasks.get(name, choice.folder, allow_missing=choice.allow_missing)
-    recipe = find_recipe(found, choice.scale)
+    recipe = found.recipe_at(choice.scale)
     options = dict(recipe.options) if recipe.network == network.name else {}
     if network.name in models.names():
         options |= found.source.options

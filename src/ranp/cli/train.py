@@ -126,16 +126,17 @@ def _found(
     Raises:
         UnsupportedError: The folder is of another task.
     """
-    from ranp.cli.sources import find_recipe
     from ranp.errors import UnsupportedError
     from ranp.paper import tasks
     from ranp.paper.training.evaluation import data_of, recipe_of
     from ranp.paper.training.runs import restarted
+    from ranp.reporting.folder import RunFolder
 
     task = tasks.get(name)
-    recipe = find_recipe(task, scale)
-    if (resume or restarted()) and (out / "recipe.json").is_file():
-        stored, begun = recipe_of(out)
+    recipe = task.recipe_at(scale)
+    run = RunFolder(out)
+    if (resume or restarted()) and run.begun:
+        stored, begun = recipe_of(run)
         if stored["task"] != name:
             raise UnsupportedError(f"{str(out)!r} is a run of task {stored['task']!r}, not {name!r}. Name that one.")
         before, partial = data_of(stored)

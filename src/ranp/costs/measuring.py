@@ -34,23 +34,25 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from ranp import arguments
+from ranp.costs import quantities
 from ranp.costs.counting import CONVENTIONS, call_flops, call_macs, call_memory
+from ranp.costs.layers import leaves_of, owner, row_of
 from ranp.costs.profiles import Profile, ProfileRow
-from ranp.errors import DataError, RanpError, UnsupportedError, unknown_name
+from ranp.costs.step import StepSetup
+from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.running import calling, copies, dataless, randomness
 from ranp.running.recording import Kept, LeafCall, LeafRecorder, ModuleStack, OpCall, OpRecorder, SavedRecorder
 from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
-_RESOURCES = ("flops", "memory", "params")
 _FLOAT32 = 4
 
 Costing = Callable[[Trace], Mapping[str, float]]
 """A function that returns one cost per layer of the trace."""
 
 Resource = str | Costing | Sequence[str | Costing]
-"""``"flops"``, ``"memory"``, ``"params"``, a function that returns one cost per layer of the trace, or several."""
+"""A name of ``ranp.costs.quantities``, a function that returns one cost per layer of the trace, or several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,78 +93,63 @@ class Costs(Mapping[str, float]):
         return sum(self.values_by_layer.values())
 
 
-def measure(trace: Trace, resource: Resource = "flops", *, convention: str = "paper") -> Costs:
+def measure(
+    trace: Trace, resource: Resource = "flops", *, convention: str = "paper", setup: StepSetup | None = None
+) -> Costs:
     """Counts what each layer costs by itself, its norm and activation left out.
 
     The calls of a shared module are summed; a layer that the run never called costs 0.
 
     Args:
         trace: The network at the size to be counted.
-        resource: ``"flops"`` of the layer, ``"memory"``: its output elements, ``"params"``: its weight and bias, or a
-            function of the trace that returns one finite number >= 0 for every layer. Several are averaged, each as a
-            share of its costliest layer.
+        resource: ``"flops"`` of the layer, ``"memory"``: its output elements, ``"params"``: its weight and bias, any
+            other name of ``ranp.costs.quantities``, or a function of the trace that returns one finite number >= 0 for
+            every layer. Several are averaged, each as a share of its costliest layer.
         convention: For FLOPs: ``"paper"`` counts as the tables do, ``"equation"`` as tau in the text, ``"true"`` as
             ``torch.utils.flop_counter``. Output elements and parameters are the same in all three.
+        setup: What a training step of the network is, for ``"train-memory"`` and ``"time"``.
 
     Raises:
         UnsupportedError: Unknown resource or convention, or a function that does not cover the layers.
     """
     _check(convention)
     arguments.kind("trace", trace, Trace, "what ranp.trace returns")
-    names = [layer.name for layer in trace.layers]
-    if not isinstance(resource, str) and not callable(resource):
-        if not isinstance(resource, Sequence):
-            raise UnsupportedError(unknown_name("resource", resource, _RESOURCES))
-        return _together([measure(trace, one, convention=convention) for one in resource], names)
+    if isinstance(resource, str) or (not callable(resource) and not isinstance(resource, Sequence)):
+        quantity = quantities.find(resource, "resource", quantities.resources(of_step=setup is not None))
+        step = None if setup is None or quantity.of_step is None else setup.full(inference=quantity.is_inference)
+        by_layer = quantity.by_layer and quantity.by_layer(trace, step or convention)
+        return Costs(_complete(trace, by_layer, str(resource)), str(resource), convention)
     if callable(resource):
         label = getattr(resource, "__name__", type(resource).__name__)
         with arguments.blamed(f"resource {label!r}"):
             given = resource(trace)
-        if not isinstance(given, Mapping):
-            raise DataError(
-                f"resource {label!r} returned {arguments.shown(given)}; a cost for every layer is needed. "
-                "Return a mapping from layer names."
-            )
-        wrong = sorted(map(str, set(names) ^ set(given)))
-        if wrong:
-            raise UnsupportedError(
-                f"resource {label!r} must return one cost for each of the {len(names)} layers of the trace;"
-                f" missing or unknown: {', '.join(wrong[:5])}"
-            )
-        return Costs({name: given[name] for name in names}, label, "custom")
-    if resource not in _RESOURCES:
-        raise UnsupportedError(unknown_name("resource", resource, _RESOURCES))
-    costs: Counter[str] = Counter()
-    if resource == "params":
-        leaves = _leaves_of(trace)
-        # A layer's weight may be tied to another's, or be a parameter of a module that is more than this layer.
-        own = {layer.name: {layer.weight} for layer in trace.layers}
-        for name in trace.parameters:
-            own.get(_row_of(_owner(name), leaves), set()).add(name)
-        for layer_name, names_of in own.items():
-            costs[layer_name] = sum(prod(trace.parameters[name]) for name in names_of if name in trace.parameters)
-    elif resource == "flops" and convention == "true":
-        leaves = _leaves_of(trace)
-        for op in trace.ops:
-            costs[op.weight or _row_of(op.module, leaves)] += op.flops
-    else:
-        for call in trace.calls:
-            costs[call.module] += call_memory(call) if resource == "memory" else call_flops(call, convention)
-        for op in trace.ops:  # no leaf module calls a weight that code uses by function; the operator tells its cost
-            if op.weight:
-                macs = op.flops // 2
-                flops = macs if convention == "paper" else op.flops - op.output
-                costs[op.weight] += op.output if resource == "memory" else flops
-    return Costs({name: costs[name] for name in names}, resource, convention)
-
-
-def _together(several: Sequence[Costs], names: Sequence[str]) -> Costs:
-    """The mean of several costs, each a share of its largest."""
+        return Costs(_complete(trace, given, label), label, "custom")
+    several = [measure(trace, one, convention=convention, setup=setup) for one in resource]
     if not several:
         raise UnsupportedError("the list of resources is empty. Pass at least one, such as 'flops'.")
     tops = [max(costs.values(), default=0.0) or 1.0 for costs in several]
-    means = {n: sum(costs[n] / top for costs, top in zip(several, tops, strict=True)) / len(several) for n in names}
+    means = {
+        layer.name: sum(costs[layer.name] / top for costs, top in zip(several, tops, strict=True)) / len(several)
+        for layer in trace.layers
+    }
     return Costs(means, "+".join(costs.resource for costs in several), several[0].convention)
+
+
+def _complete(trace: Trace, given: object, label: str) -> dict[str, float]:
+    """One cost for every layer, in layer order."""
+    if not isinstance(given, Mapping):
+        raise DataError(
+            f"resource {label!r} returned {arguments.shown(given)}; a cost for every layer is needed. "
+            "Return a mapping from layer names."
+        )
+    names = [layer.name for layer in trace.layers]
+    wrong = sorted(map(str, set(names) ^ set(given)))
+    if wrong:
+        raise UnsupportedError(
+            f"resource {label!r} must return one cost for each of the {len(names)} layers of the trace;"
+            f" missing or unknown: {', '.join(wrong[:5])}"
+        )
+    return {name: given[name] for name in names}
 
 
 def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Profile:
@@ -229,13 +216,7 @@ def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Ke
     if convention == "true" and kept is None:
         raise UnsupportedError("a trace does not hold training memory; use ranp.profile for convention='true'")
     parameters = {name: Kept(prod(shape), prod(shape) * _FLOAT32) for name, shape in trace.parameters.items()}
-    return _assemble(convention, _leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
-
-
-def owned_by_leaves(trace: Trace) -> set[str]:
-    """The parameters of modules without children, which the paper's convention counts."""
-    leaves = _leaves_of(trace)
-    return {name for name in trace.parameters if _row_of(_owner(name), leaves) in leaves}
+    return _assemble(convention, leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
 
 
 def _brief(error: Exception) -> str:
@@ -311,11 +292,11 @@ def _assemble(
             add(call.module, flops=flops, macs=macs, memory=elements, memory_bytes=elements * _FLOAT32)
     if convention == "true":
         for op in ops:
-            add(_row_of(op.module, leaves), flops=op.flops, macs=op.flops // 2)
+            add(row_of(op.module, leaves), flops=op.flops, macs=op.flops // 2)
         for name, item in kept.items():
-            add(_row_of(name, leaves), memory=item.elements, memory_bytes=item.bytes)
+            add(row_of(name, leaves), memory=item.elements, memory_bytes=item.bytes)
     for name, item in parameters.items():
-        row = _row_of(_owner(name), leaves)
+        row = row_of(owner(name), leaves)
         if convention == "true":
             add(row, params=item.elements, params_bytes=item.bytes)
         elif row in leaves:
@@ -324,35 +305,3 @@ def _assemble(
     figures = ("params", "macs", "flops", "memory", "params_bytes", "memory_bytes")
     made = (ProfileRow(name, names.get(name, ""), *(row[figure] for figure in figures)) for name, row in rows.items())
     return Profile(tuple(made), convention)
-
-
-def _owner(parameter: str) -> str:
-    return parameter.rpartition(".")[0]
-
-
-def _ancestors(module: str) -> Iterator[str]:
-    """The names of the modules around a module, from the inside out."""
-    while module:
-        module = _owner(module)
-        yield module
-
-
-def _row_of(module: str, leaves: Mapping[str, str]) -> str:
-    """The leaf that a module is part of (what computes a parametrised weight is part of its layer), or itself."""
-    return next((name for name in (module, *_ancestors(module)) if name in leaves), module)
-
-
-def _leaves_of(trace: Trace) -> dict[str, str]:
-    """Kind by name of the leaf modules a trace tells of: those called, uncalled layers, other owners of parameters."""
-    leaves = {call.module: call.kind for call in trace.calls}
-    for layer in trace.layers:
-        if layer.kind != "parameter" and layer.name not in leaves:
-            dims = len(trace.parameters.get(layer.weight, ())) - 2
-            kinds = {"conv": f"Conv{dims}d", "transposed": f"ConvTranspose{dims}d", "linear": "Linear"}
-            leaves[layer.name] = kinds.get(layer.kind, "")
-    owners = {_owner(name) for name in trace.parameters}
-    containers = {outer for name in (*leaves, *owners) for outer in _ancestors(name)}
-    for owner in sorted(owners - containers):
-        if _row_of(owner, leaves) not in leaves:
-            leaves[owner] = ""
-    return leaves

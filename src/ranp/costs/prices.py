@@ -13,8 +13,10 @@ from math import prod
 import numpy as np
 
 from ranp.costs.counting import fan_in, is_softmax, rates
-from ranp.costs.measuring import owned_by_leaves
+from ranp.costs.layers import owned_by_leaves
+from ranp.errors import UnsupportedError
 from ranp.running.recording import LAYER_KIND, LeafCall
+from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Ints, Layout
 from ranp.tracing.trace import Layer, Trace
 
@@ -39,24 +41,28 @@ class Bill:
 
 
 class Prices:
-    """Costs of what stays, by choice of classes.
+    """Costs of what stays, by choice of channels.
 
     >>> from torch import nn, zeros
     >>> from ranp import trace
     >>> found = trace(nn.Sequential(nn.Conv3d(1, 4, 3, bias=False), nn.Conv3d(4, 2, 1)), zeros(1, 1, 5, 5, 5))
-    >>> prices = Prices(found)
-    >>> stays = np.ones(prices.classes, dtype=bool)
-    >>> prices.at(stays).params
-    118
-    >>> stays[found.layers[0].classes[0]] = False
-    >>> prices.at(stays).params
-    89
+    >>> everything = Choice.everything(found)
+    >>> prices = Prices.of(found)
+    >>> prices.at(everything).params, prices.at(everything.without(found.layers[0].classes[:1])).params
+    (118, 89)
+
+    Args:
+        trace: Of the full network.
+        convention: ``"paper"`` or ``"equation"``: how FLOPs are counted.
+
+    Raises:
+        UnsupportedError: The convention has no rules by module.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, convention: str = "paper") -> None:
+        if convention not in ("paper", "equation"):
+            raise UnsupportedError(f"convention={convention!r} has no prices. Pass 'paper' or 'equation'.")
         layout = Layout.of(trace)
-        self.classes = len(layout.block)
-        """How many classes there are: the length of the flags that ``at`` takes."""
         counted = _Counted()
         dims = dict(zip(trace.dims, layout.dim_classes(), strict=True))
         layers = {layer.name: layer for layer in trace.layers}
@@ -77,7 +83,7 @@ class Prices:
                 self._extra -= call.output[0]
             else:
                 priced.append(results[-1])
-                rate = rates(call, "paper")
+                rate = rates(call, convention)
             fan, divisor = _fan(call, layers.get(call.module), dims, trace, counted)
             fans.append(fan)
             shared.append(divisor)
@@ -89,17 +95,26 @@ class Prices:
         arrays = (np.asarray(values, dtype=np.int64) for values in (shared, by_fan, flat, weighs))
         self._shared, self._by_fan, self._flat, self._weighs = arrays
 
-    @property
-    def everything(self) -> Flags:
-        """The choice that keeps every class."""
-        return np.ones(self.classes, dtype=bool)
+        self._latest: tuple[bytes, Bill] | None = None
 
-    def at(self, stays: Flags) -> Bill:
-        """What the network costs with only these classes.
+    @classmethod
+    def of(cls, trace: Trace, convention: str = "paper") -> Prices:
+        """Prices of a trace; the latest are remembered, since searches come back with the same."""
+        for known, how, prices in _LATEST:
+            if known is trace and how == convention:
+                return prices
+        prices = cls(trace, convention)
+        _LATEST[:] = [(trace, convention, prices)]
+        return prices
 
-        Args:
-            stays: One flag per class.
-        """
+    def at(self, choice: Choice) -> Bill:
+        """What the network costs with only these channels."""
+        key = choice.stays.tobytes()
+        if self._latest is None or self._latest[0] != key:
+            self._latest = (key, self._at(choice.stays))
+        return self._latest[1]
+
+    def _at(self, stays: Flags) -> Bill:
         counts = self._counted.of(stays)
         fans, results = self._fans.of(counts) // self._shared, self._results.of(counts)
         each = self._by_fan * fans + self._flat
@@ -111,6 +126,9 @@ class Prices:
             flops=int((self._priced.of(counts) * each).sum()) + self._extra,
             memory=int(results.sum()),
         )
+
+
+_LATEST: list[tuple[Trace, str, Prices]] = []
 
 
 class _Counted:

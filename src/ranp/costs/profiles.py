@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -136,7 +136,6 @@ class Profile:
 
     def __str__(self) -> str:
         """A table with one line per module and the totals below."""
-        header = ("layer", "kind", "params", "GFLOPs", "memory MB")
         body = [
             (
                 row.name or "(network)",
@@ -147,10 +146,9 @@ class Profile:
             )
             for row in self.rows
         ]
+        header = ("layer", "kind", "params", "GFLOPs", "memory MB")
         total = ("total", self.convention, f"{self.params:,}", _figure(self.gflops), _figure(self.memory_mb))
-        widths = [max(len(line[i]) for line in (header, *body, total)) for i in range(len(header))]
-        rule = "  ".join("-" * width for width in widths)
-        lines = [_line(header, widths), rule, *(_line(line, widths) for line in body), rule, _line(total, widths)]
+        lines = [table([header, None, *body, None, total], left=2)]
         lines.append(
             f"params {self.params_mb:.2f} MB, {self.gflops:.2f} GFLOPs, memory {self.memory_mb:.2f} MB"
             f" ({self.convention} convention)"
@@ -168,7 +166,12 @@ def _figure(value: float) -> str:
     return f"{value:.2f}" if value >= 0.01 or value == 0 else f"{value:.1e}"
 
 
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    left = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
-    right = [cell.rjust(width) for cell, width in zip(cells[2:], widths[2:], strict=True)]
-    return "  ".join(left + right).rstrip()
+def table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:
+    """Cells in columns, the first ``left`` of them flush left; None draws a rule."""
+    rows = [line for line in lines if line is not None]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    drawn = []
+    for line in lines:
+        cells = enumerate(zip(line or ("-" * width for width in widths), widths, strict=True))
+        drawn.append("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in cells).rstrip())
+    return "\n".join(drawn)

@@ -1,29 +1,26 @@
-"""How every size of a step depends on the widths, found by rehearsing the same network at a few of them.
+"""How every size of a step depends on the widths, found by tracing the same step at a few of them.
 
-A search over widths cannot rehearse hundreds of networks. But a network cut to other widths runs the same operators in
-the same order, and a size that changes is a count of channels that stay, times a constant. So a few rehearsals at
-different widths tell, size by size, which channels it counts, and from then on the step of any choice of channels is
+A search over widths cannot trace the steps of hundreds of networks. But a network cut to other widths runs the same
+operators in the same order, and a size that changes is a count of channels that stay, times a constant. So a few steps
+at different widths tell, size by size, which channels it counts, and from then on the step of any choice of channels is
 known without running anything.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, repeat
 
 import numpy as np
 
-from ranp.costs.step import Call, Rehearsal, Sized, Storage
+from ranp.costs.step import Call, Sized, StepTrace, Storage
 from ranp.errors import UnsupportedError
 from ranp.tracing.layout import Flags, Ints, Layout
 
-_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-
 Sizes = tuple[int, ...]
-"""One size in each of the rehearsals."""
+"""One size in each of the step traces."""
 
 
 Part = tuple[Fraction | int, tuple[int, ...]]
@@ -46,19 +43,19 @@ class Formula:
     parts: tuple[Part, ...] = ()
 
 
-class Elastic:
-    """A rehearsal at any widths.
+class StepAtWidths:
+    """A step trace at any widths.
 
     Args:
         layout: The classes of channels.
-        probes: Choices of classes and the rehearsal of each; the first is the full network.
+        probes: Choices of classes and the step trace of each; the first is the full network.
 
     Raises:
-        UnsupportedError: The rehearsals do not run the same operators, or a size follows no count of channels.
+        UnsupportedError: The step traces do not run the same operators, or a size follows no count of channels.
     """
 
-    def __init__(self, layout: Layout, probes: Sequence[tuple[Flags, Rehearsal]]) -> None:
-        flags, self._runs = [stays for stays, _ in probes], [rehearsal for _, rehearsal in probes]
+    def __init__(self, layout: Layout, probes: Sequence[tuple[Flags, StepTrace]]) -> None:
+        flags, self._runs = [stays for stays, _ in probes], [traced for _, traced in probes]
         self._full = self._runs[0]
         _check_alike(self._runs)
         self._arrays = _distinct(layout)
@@ -68,9 +65,9 @@ class Elastic:
         self._calls = [self._call(calls) for calls in zip(*(run.calls for run in self._runs), strict=True)]
         self._storages = [self._storage(found) for found in zip(*(run.storages for run in self._runs), strict=True)]
         full = [tuple(formula.full for formula in formulas) for formulas in self._shapes]
-        self._latest: tuple[list[tuple[int, ...]], Rehearsal] = (full, self._full)
+        self._latest: tuple[list[tuple[int, ...]], StepTrace] = (full, self._full)
 
-    def at(self, stays: Flags) -> Rehearsal:
+    def at(self, stays: Flags) -> StepTrace:
         """The step of the network that keeps these classes.
 
         Args:
@@ -98,7 +95,7 @@ class Elastic:
                 call.op,
                 tuple(_resized(tensor, shapes[n]) for tensor, n in zip(call.inputs, inputs, strict=True)),
                 tuple(_resized(tensor, shapes[n]) for tensor, n in zip(call.outputs, outputs, strict=True)),
-                full.settings if settings is None else _rewritten(full.settings, map(size, settings)),
+                full.settings if settings is None else full.settings.with_numbers(map(size, settings)),
                 call.phase,
                 call.module,
             )
@@ -120,11 +117,11 @@ class Elastic:
         inputs = zip(*(call.inputs for call in calls), strict=True)
         outputs = zip(*(call.outputs for call in calls), strict=True)
         numbers = None
-        forms = {_NUMBER.sub("#", call.settings) for call in calls}
+        forms = {call.settings.with_numbers(repeat(0)) for call in calls}
         # Where the form differs, a size that repeats another by chance was written as a reference to it.
         if len(forms) == 1 and len({call.settings for call in calls}) > 1:
-            found = [_NUMBER.findall(call.settings) for call in calls]
-            numbers = tuple(self._decoder.number(tuple(map(int, sizes))) for sizes in zip(*found, strict=True))
+            found = [call.settings.numbers for call in calls]
+            numbers = tuple(self._decoder.number(sizes) for sizes in zip(*found, strict=True))
         read = tuple(map(self._shape, inputs))
         if calls[0].op == "aten.cat.default":
             self._decoder.join([call.inputs for call in calls], [call.outputs[0] for call in calls])
@@ -139,7 +136,7 @@ class Elastic:
 
 
 class _Decoder:
-    """Finds which arrays of classes a size counts, from what it is in each rehearsal."""
+    """Finds which arrays of classes a size counts, from what it is in each step trace."""
 
     def __init__(self, counts: Sequence[Sizes]) -> None:
         self._known: dict[Sizes, Formula] = {}
@@ -223,7 +220,7 @@ def _distinct(layout: Layout) -> list[Ints]:
     return list({array.tobytes(): array for array in (*dims, *spans) if len(array)}.values())
 
 
-def _check_alike(runs: Sequence[Rehearsal]) -> None:
+def _check_alike(runs: Sequence[StepTrace]) -> None:
     for other in runs[1:]:
         if len(other.calls) != len(runs[0].calls) or len(other.storages) != len(runs[0].storages):
             raise UnsupportedError("the network runs other operators at other widths")
@@ -233,11 +230,6 @@ def _check_alike(runs: Sequence[Rehearsal]) -> None:
         for a, b in zip(runs[0].storages, other.storages, strict=True):
             if (a.born, a.dies, a.kind) != (b.born, b.dies, b.kind):
                 raise UnsupportedError("memory is held for another time at other widths")
-
-
-def _rewritten(settings: str, numbers: Iterable[int]) -> str:
-    given = iter(numbers)
-    return _NUMBER.sub(lambda _: str(next(given)), settings)
 
 
 def _resized(tensor: Sized, shape: tuple[int, ...]) -> Sized:

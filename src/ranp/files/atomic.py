@@ -205,7 +205,17 @@ def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> t
     if not isinstance(value, dict) or value.get("format") != kind:
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise StorageError(f'{source} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
-    found = value.get("version")
+    check_version(value.get("version"), kind=kind, version=version, source=source)
+    edited = value.pop(SEAL, None) != seal(value)
+    return {key: item for key, item in value.items() if key not in ("format", "version")}, edited
+
+
+def check_version(found: object, *, kind: str, version: int, source: str) -> None:
+    """Refuses a file of another version; ``source`` is what an error calls it.
+
+    Raises:
+        StorageError: It is of an older release, or of a newer one.
+    """
     if type(found) is int and 1 <= found < version:
         raise StorageError(
             f"{source} was made by an older release: {kind} version {found}, this one reads {version}. Make it again."
@@ -214,8 +224,6 @@ def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> t
         raise StorageError(
             f"{source} has {kind} version {found!r}; this release reads {version}. Update ranp, or make the file again."
         )
-    edited = value.pop(SEAL, None) != seal(value)
-    return {key: item for key, item in value.items() if key not in ("format", "version")}, edited
 
 
 def _unreadable(source: str, error: Exception) -> str:

@@ -108,16 +108,9 @@ def header(
         raise StorageError(_torn(path, error)) from error
     if told.get("format") != kind or not {"version", "checksum", *needs} <= told.keys():
         raise StorageError(f"{str(path)!r} holds tensors, but {writer} did not write it. Pass a file that it wrote.")
-    if told["version"] in map(str, range(1, version)):
-        raise StorageError(
-            f"{str(path)!r} was made by an older release: {kind} version {told['version']}, this one reads {version}. "
-            "Make it again."
-        )
-    if told["version"] != str(version):
-        raise StorageError(
-            f"{str(path)!r} has {kind} version {told['version']!r}; this release reads {version}. "
-            "Update ranp, or make it again."
-        )
+    said = told["version"]
+    found = int(said) if said in map(str, range(1, version + 1)) else said  # texts are all that a header holds
+    atomic.check_version(found, kind=kind, version=version, source=repr(str(path)))
     sealed = {name: text for name, text in told.items() if name not in (atomic.SEAL, "checksum")}
     if told.get(atomic.SEAL) != atomic.seal(sealed):
         raise StorageError(_CHANGED.format(str(path), "the seal of its header"))

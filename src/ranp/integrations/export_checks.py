@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from ranp.errors import DataError
-from ranp.integrations.export_formats import Runner
+from ranp.integrations.export_formats import Runner, tensors_of
 from ranp.integrations.export_sizes import Inputs, Shape
 from ranp.running.randomness import untouched_rng
 
@@ -71,11 +70,6 @@ def _run_again(network: nn.Module, inputs: Inputs) -> Any:
     with untouched_rng():
         torch.default_generator.manual_seed(0)
         return run(network, inputs)
-
-
-def tensors_of(output: Any) -> list[Tensor]:
-    """The tensors of an output of tuples, lists and dicts."""
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
 def _difference(expected: list[Tensor], got: list[Tensor]) -> float:

@@ -51,6 +51,11 @@ class Format:
     reader: Callable[[Path], Runner]
 
 
+def tensors_of(output: Any) -> list[Tensor]:
+    """The tensors of an output of tuples, lists and dicts."""
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
 def _require_onnx() -> None:
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
@@ -71,9 +76,7 @@ def _require_single(types: AbstractSet[torch.dtype]) -> None:
 def _write_onnx(
     program: ExportedProgram, path: Path, opset: int | None, axes: Mapping[str, str], spans: tuple[Span, ...]
 ) -> None:
-    weights = sum(
-        t.numel() * t.element_size() for t in tree_leaves((program.state_dict, program.constants)) if _held(t)
-    )
+    weights = sum(tensor.nbytes for tensor in tensors_of((program.state_dict, program.constants)))
     if weights > ONNX_LIMIT:
         raise UnsupportedError(
             f"{weights / 2**30:.1f} GiB of weights do not fit in one ONNX file, which holds 2. "
@@ -131,13 +134,9 @@ def _read_program(path: Path) -> Runner:
         module = torch.export.load(file).module()
 
     def run(inputs: Inputs) -> list[Tensor]:
-        return [leaf for leaf in tree_leaves(inputs.run(module)) if isinstance(leaf, Tensor)]
+        return tensors_of(inputs.run(module))
 
     return run
-
-
-def _held(value: Any) -> bool:
-    return isinstance(value, Tensor)
 
 
 FORMATS: Mapping[str, Format] = {

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from ranp.integrations.export_checks import compare, first_line, tensors_of
+from ranp.integrations.export_checks import compare, first_line
+from ranp.integrations.export_formats import tensors_of
 from ranp.integrations.export_sizes import (
     Axis,
     Guards,

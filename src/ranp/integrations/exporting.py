@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from ranp.errors import DataError, StorageError, UnsupportedError, unknown_name
 from ranp.files.atomic import check_writable
 from ranp.integrations.export_checks import Check, compare, first_line, run
-from ranp.integrations.export_formats import FORMATS, Format, quiet
+from ranp.integrations.export_formats import FORMATS, Format, quiet, tensors_of
 from ranp.integrations.export_programs import make_program
 from ranp.integrations.export_sizes import Guards, Inputs, Shape, Span
 from ranp.running.calling import tensors_in, unwrap
@@ -194,7 +194,7 @@ def _with_plain_outputs(network: nn.Module, inputs: Inputs) -> nn.Module:
     output = run(network, inputs)
     plain = (Tensor, int, float, str, type(None))
     if all(isinstance(leaf, plain) for leaf in tree_leaves(output)):
-        tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+        tensors = tensors_of(output)
     else:
         network, tensors = _Flat(network), tensors_in(output)
     if not tensors:

@@ -29,12 +29,12 @@ from torch.utils._pytree import tree_map
 from ranp import arguments
 from ranp.choosing.plan import Plan
 from ranp.errors import DataError, PlanMismatchError, RanpError, UnsupportedError, unknown_name
-from ranp.integrations.lightning_step import HOW, TrainingStep, as_pair, rehearsal
+from ranp.integrations.lightning_step import HOW, OwnStep, as_pair, check_trainer, in_front, state_kept, step_of
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
 from ranp.pruning import Pruned, prune
 from ranp.reporting.report import Report
-from ranp.running.randomness import random_state_kept, reseed
-from ranp.scoring.score import Loss
+from ranp.running.randomness import reseed, untouched_rng
+from ranp.scoring.passes import Loss
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -85,7 +85,8 @@ class PruneAtInitialisation(Callback):
         max_batches: Score on no more than this many.
         plan: A plan, or the file of one, to apply instead of scoring; also for checkpoints that hold no plan.
         seed: Of everything random. The random state of the training is left alone.
-        options: All other options of ``ranp.prune``: ``method``, ``init``, ``keep``, ``example``, ...
+        options: All other options of ``ranp.prune``: ``method``, ``init``, ``keep``, ``example``, ... Unless there is
+            ``step``, it is that of the module's optimiser and the trainer's precision.
 
     Raises:
         UnsupportedError: An option is unknown, or nothing says how much to remove; in ``fit``, the trainer's strategy
@@ -146,7 +147,7 @@ class PruneAtInitialisation(Callback):
         """Waits for weights to be loaded, or else for the strategy to be set up."""
         fitting = str(getattr(stage, "value", stage)) == "fit"
         if fitting:
-            _check_trainer(trainer)
+            check_trainer(trainer)
         self._ready, self._turn = False, (turn := object())
 
         def load(checkpoint: Mapping[str, Any], *_: Any, **__: Any) -> None:
@@ -158,8 +159,8 @@ class PruneAtInitialisation(Callback):
             if self._turn is turn and fitting:
                 self._prune(trainer, pl_module)
 
-        undo = _in_front(trainer.strategy, "load_model_state_dict", load)
-        _in_front(trainer.strategy, "setup", start)
+        undo = in_front(trainer.strategy, "load_model_state_dict", load)
+        in_front(trainer.strategy, "setup", start)
 
     def _load(self, module: nn.Module, fitting: bool, checkpoint: Mapping[str, Any]) -> None:
         """A checkpoint is about to be loaded: the network takes its widths."""
@@ -211,14 +212,15 @@ class PruneAtInitialisation(Callback):
         if trainer.world_size > 1:
             for tensor in chain(network.parameters(), network.buffers()):
                 torch.distributed.broadcast(tensor.detach(), src=0)
-        step = None if self._loss else TrainingStep(module, self.attribute, devices)
-        unpack: Unpack = step.unpack if step else self._unpack or as_pair
-        loss: Loss = step.loss if step else self._loss  # type: ignore[assignment]
+        own = None if self._loss else OwnStep(module, self.attribute, devices)
+        unpack: Unpack = own.unpack if own else self._unpack or as_pair
+        loss: Loss = own.loss if own else self._loss  # type: ignore[assignment]
         source = self._source(trainer)
-        with random_state_kept(devices), _loader_state_kept(source), rehearsal(module):
+        with untouched_rng(devices), _loader_state_kept(source), state_kept(module):
             reseed(self._options["seed"] + trainer.global_rank, devices)  # ranks that shuffle see different batches
             pairs = (unpack(batch) for batch in _moved(source, module, trainer))
-            pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **self._options)
+            options = {"step": step_of(module, trainer, network), **self._options}
+            pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **options)
         plan = Plan.from_json(trainer.strategy.broadcast(pruned.plan.to_json()), source="the plan of rank 0")
         if pruned.plan.diff(plan):
             raise RanpError("the ranks decided differently. Give all the same module, or make a plan first: plan=.")
@@ -327,40 +329,3 @@ def _loader_state_kept(source: Iterable[Any]) -> Iterator[None]:
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
-
-
-def _check_trainer(trainer: Trainer) -> None:
-    strategy, first = trainer.strategy, "Make the network slim before: module.model = ranp.prune(...).model."
-    if any(kind.__name__ == "_MultiProcessingLauncher" for kind in type(strategy.launcher).__mro__):
-        raise UnsupportedError(
-            "this strategy trains in processes that hand their weights back to a module that is still full-sized. "
-            f"Use strategy='ddp'. {first}"
-        )
-    if strategy.restore_checkpoint_after_setup:
-        raise UnsupportedError(f"{type(strategy).__name__} splits the network before checkpoints are read. {first}")
-    if any(
-        kind.__name__ == "WeightAveraging"
-        for other in getattr(trainer, "callbacks", ())
-        for kind in type(other).__mro__
-    ):
-        raise UnsupportedError(f"WeightAveraging copies the network while it is still full-sized. {first}")
-
-
-def _in_front(owner: Any, name: str, act: Callable[..., Any]) -> Callable[[], None]:
-    """Runs ``act`` before the next call of one method of one object, with its arguments; returns how to undo it."""
-    inherited, method = vars(owner).get(name), getattr(owner, name)
-
-    def undo() -> None:
-        if vars(owner).get(name) is once:
-            if inherited is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, inherited)
-
-    def once(*args: Any, **kwargs: Any) -> Any:
-        undo()
-        act(*args, **kwargs)
-        return method(*args, **kwargs)
-
-    setattr(owner, name, once)
-    return undo

@@ -1,8 +1,12 @@
-"""A Lightning module's own ``training_step``, taken apart into the inputs of its network and a loss of their output."""
+"""What the callback for Lightning does to modules and trainers; Lightning itself is not imported here.
+
+A module's own ``training_step`` is taken apart into the inputs of its network and a loss of their output.
+"""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,9 +15,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.errors import DataError, RanpError
+from ranp.costs.step import TrainingStep
+from ranp.costs.step.optimisers import name_of
+from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.integrations.placing import network_of
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.randomness import reseed, untouched_rng
+
+logger = logging.getLogger(__name__)
+
+_PRECISIONS = {
+    "16-mixed": "amp-float16",
+    "bf16-mixed": "amp-bfloat16",
+    "16-true": "float16",
+    "bf16-true": "bfloat16",
+    "64-true": "float64",
+}
+"""Lightning's words; all others are float32."""
 
 HOW = "Pass loss=(output, target) -> scalar, and unpack=(batch) -> (inputs, target) unless batches are such pairs."
 
@@ -32,7 +49,7 @@ class _StandIn(nn.Module):
         self.forward = answer
 
 
-class TrainingStep:
+class OwnStep:
     """The module's ``training_step`` as an ``unpack`` and a ``loss``.
 
     The step runs up to its call of the network, which tells the inputs, and later again with the output put in.
@@ -88,7 +105,7 @@ class TrainingStep:
     def _run(self, batch: Any, number: int, answer: Callable[..., Any]) -> Any:
         """Both runs of a batch draw the same random numbers, so that augmentation in the step is the same."""
         names = ("log", "log_dict") if self.attribute is not None else ("log", "log_dict", "forward")
-        with random_state_kept(self.devices):
+        with untouched_rng(self.devices):
             reseed(number, self.devices)
             for name in names:
                 setattr(self.module, name, answer if name == "forward" else lambda *_, **__: None)
@@ -111,8 +128,41 @@ class TrainingStep:
         return "the module's forward" if self.attribute is None else f"self.{self.attribute}"
 
 
+def step_of(module: Any, trainer: Any, network: nn.Module) -> TrainingStep:
+    """A training step as the module's optimiser and the trainer's precision make it, on a batch of the loader.
+
+    ``configure_optimizers`` is asked on the full network; where it cannot answer yet, or makes an optimiser that
+    ``ranp.TrainingStep`` has no word for, the step is one of Adam.
+    """
+    precision = _PRECISIONS.get(str(trainer.precision), "float32")
+    try:
+        found = _optimisers(module.configure_optimizers())
+    except Exception as error:  # It is the user's code, and may want what only a trainer at work has.
+        logger.info("configure_optimizers cannot be asked yet (%s: %s): Adam is assumed", type(error).__name__, error)
+        return TrainingStep(precision=precision)
+    own = {id(parameter) for parameter in network.parameters()}
+
+    def share(optimiser: torch.optim.Optimizer) -> int:
+        return sum(id(parameter) in own for group in optimiser.param_groups for parameter in group["params"])
+
+    chosen = max(found, key=share, default=None)
+    name = "none" if chosen is None else name_of(chosen)
+    if name is None:
+        logger.info("%s has no name in ranp.TrainingStep: Adam is assumed, or pass step=", type(chosen).__name__)
+    return TrainingStep(optimiser=name or "adam", precision=precision)
+
+
+def _optimisers(configured: Any) -> list[torch.optim.Optimizer]:
+    """Those in what ``configure_optimizers`` returned, whichever of its forms that has."""
+    if isinstance(configured, torch.optim.Optimizer):
+        return [configured]
+    if isinstance(configured, Mapping):
+        return _optimisers(configured.get("optimizer"))
+    return [one for part in configured for one in _optimisers(part)] if isinstance(configured, list | tuple) else []
+
+
 @contextmanager
-def rehearsal(module: nn.Module) -> Iterator[None]:
+def state_kept(module: nn.Module) -> Iterator[None]:
     """Puts back what steps do to the rest of a module: statistics and gradients of other networks, metrics."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
@@ -144,3 +194,45 @@ def as_pair(batch: Any) -> tuple[Any, Any]:
     raise DataError(
         f"a batch is {what}, not a pair. Pass unpack=, for one: lambda batch: (batch['image'], batch['label'])."
     )
+
+
+def check_trainer(trainer: Any) -> None:
+    """Refuses trainers in whose processes a module cannot become slim.
+
+    Raises:
+        UnsupportedError: The strategy, or another callback, does not allow it.
+    """
+    strategy, first = trainer.strategy, "Make the network slim before: module.model = ranp.prune(...).model."
+    if any(kind.__name__ == "_MultiProcessingLauncher" for kind in type(strategy.launcher).__mro__):
+        raise UnsupportedError(
+            "this strategy trains in processes that hand their weights back to a module that is still full-sized. "
+            f"Use strategy='ddp'. {first}"
+        )
+    if strategy.restore_checkpoint_after_setup:
+        raise UnsupportedError(f"{type(strategy).__name__} splits the network before checkpoints are read. {first}")
+    if any(
+        kind.__name__ == "WeightAveraging"
+        for other in getattr(trainer, "callbacks", ())
+        for kind in type(other).__mro__
+    ):
+        raise UnsupportedError(f"WeightAveraging copies the network while it is still full-sized. {first}")
+
+
+def in_front(owner: Any, name: str, act: Callable[..., Any]) -> Callable[[], None]:
+    """Runs ``act`` before the next call of one method of one object, with its arguments; returns how to undo it."""
+    inherited, method = vars(owner).get(name), getattr(owner, name)
+
+    def undo() -> None:
+        if vars(owner).get(name) is once:
+            if inherited is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, inherited)
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        undo()
+        act(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    setattr(owner, name, once)
+    return undo

@@ -24,6 +24,7 @@ from torch import nn
 from ranp.choosing.budgets import parse_all
 from ranp.choosing.plan import Plan
 from ranp.costs.step import TrainingStep
+from ranp.costs.step.optimisers import name_of
 from ranp.errors import PlanMismatchError
 from ranp.pruning import prune
 from ranp.slimming.slim import apply_plan
@@ -128,9 +129,10 @@ class PrunedTraining:
         return plan
 
     def _step(self: Any) -> TrainingStep:
-        """A training step of nnU-Net: its batch, SGD with momentum, and autocast where there is a GPU."""
+        """A training step of nnU-Net: its batch, its optimiser, and autocast where there is a GPU."""
         precision = "amp-float16" if self.device.type == "cuda" else "float32"
-        return TrainingStep(batch=self.configuration_manager.batch_size, optimiser="momentum", precision=precision)
+        optimiser = name_of(self.optimizer) or "nesterov"
+        return TrainingStep(self.configuration_manager.batch_size, optimiser, precision)
 
     def _put_plan(self: Any, plan: Plan) -> None:
         """Into what the builder is given now, and into what ``plans.json`` and the checkpoints will say."""

@@ -15,10 +15,11 @@ from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
 from ranp.page.gather import StoredRun
-from ranp.page.material import Material, Progress, collect
+from ranp.page.material import Material, collect
 from ranp.page.rebuilding import Absent
 from ranp.page.templates import Image, Section, render, verbatim
 from ranp.paper.naming import NOTHING, Trust
+from ranp.progress import Labelled
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
 
@@ -31,7 +32,7 @@ def write(
     *,
     title: str | None = None,
     trust: Trust = NOTHING,
-    progress: Progress | None = None,
+    progress: Labelled | None = None,
 ) -> Path:
     """Writes one HTML file about runs, which needs nothing else: no network, no file beside it.
 
@@ -67,7 +68,7 @@ def check_target(out: Path) -> None:
 
 
 def build(
-    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Progress | None = None
+    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Labelled | None = None
 ) -> str:
     """The page about runs, as text; see ``write``."""
     return page(collect(folders, progress, trust=trust), title=title)

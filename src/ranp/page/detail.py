@@ -11,8 +11,8 @@ from ranp.page.rebuilding import Absent
 from ranp.page.tables import Table, table_of
 from ranp.page.templates import Chart, Section, render
 from ranp.page.whatif import slider_of
-from ranp.reporting.amounts import OTHERS, Amount, LayerReport
 from ranp.reporting.causes import listed
+from ranp.reporting.figures import OTHERS, Amount, LayerReport
 from ranp.reporting.format import MB, NOTHING, UNITS, factor, scaled, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report

@@ -12,8 +12,9 @@ from typing import Any
 from ranp.choosing.plan import Plan
 from ranp.errors import StorageError
 from ranp.files import atomic
+from ranp.files.journal import NAME
 from ranp.page.tables import Table, comparison_table, table_from
-from ranp.reporting.folder import RECIPE, RECIPE_VERSION, settle
+from ranp.reporting.folder import RunFolder
 from ranp.reporting.looks import FULL as FULL
 from ranp.reporting.looks import rank
 from ranp.reporting.report import Report
@@ -75,11 +76,6 @@ class StoredRun:
         return found if isinstance(found, int) else 0
 
     @property
-    def scores(self) -> Path:
-        """Where its raw scores lie, if they do."""
-        return self.folder / "scores.safetensors"
-
-    @property
     def figures(self) -> dict[str, float]:
         """Of the last validation; empty if there was none."""
         for record in reversed(self.records):
@@ -121,7 +117,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
     found: list[tuple[Path, Path]] = []
     tables: list[Table] = []
     for top in folders:
-        settle(top)
+        RunFolder(top).settle()
         if not top.is_dir():
             raise StorageError(f"{str(top)!r} is not a folder. Pass one that ranp prune, train or reproduce wrote.")
         inside = _runs_below(top, _DEPTH)
@@ -144,7 +140,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
 
 def _runs_below(folder: Path, depth: int) -> list[Path]:
     """Run folders, a folder of its own first and alone: what lies below a run belongs to it."""
-    if (folder / "recipe.json").is_file():
+    if RunFolder(folder).begun:
         return [folder]
     if not depth:
         return []
@@ -158,23 +154,16 @@ def _name(top: Path, folder: Path) -> str:
     return _SUM.sub("", path.removeprefix("cells/")) if path.startswith("cells/") else path
 
 
-def _read(folder: Path, name: str) -> StoredRun:
-    from ranp.paper.training.journal import NAME, records
-
-    recipe = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
-    if not isinstance(recipe.get("model"), str):
-        raise StorageError(
-            f'{str(folder / "recipe.json")!r} does not name the network: its "model" is {recipe.get("model")!r}. '
-            "Restore it, or make the run again."
-        )
-    plan, report = folder / "plan.json", folder / "report.json"
+def _read(path: Path, name: str) -> StoredRun:
+    run = RunFolder(path)
+    recipe, journal = run.recipe(), path / NAME
     return StoredRun(
-        folder=folder,
+        folder=path,
         label=str(recipe.get("label") or name),
         recipe=recipe,
-        plan=Plan.load(plan) if plan.is_file() else None,
-        report=Report.load(report) if report.is_file() else None,
-        records=tuple(_checked(folder / NAME, records(folder))) if (folder / NAME).is_file() else (),
+        plan=run.plan(),
+        report=run.report(),
+        records=tuple(_checked(journal, run.records())) if journal.is_file() else (),
     )
 
 

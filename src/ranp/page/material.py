@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +12,14 @@ from ranp.page.gather import StoredRun, gather
 from ranp.page.rebuilding import Absent, Bill, bills_of, pictures_of, study_of
 from ranp.page.tables import Table
 from ranp.paper.naming import NOTHING, Trust
+from ranp.progress import Labelled, silent, under
 from ranp.reporting.looks import FULL, rank
 
 if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
     from ranp.reporting.study import Study
 
-__all__ = ["Material", "Progress", "chosen", "collect"]
-
-Progress = Callable[[str, int, int, str], object]
-"""``(what is going on, done, total, remark)``."""
+__all__ = ["Material", "chosen", "collect"]
 
 _DETAILED = 4
 _BLIND = "random"
@@ -53,7 +51,7 @@ class Material:
         return [run for label in self.studies for run in self.runs if run.label == label]
 
 
-def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust: Trust = NOTHING) -> Material:
+def collect(folders: Sequence[Path], progress: Labelled | None = None, *, trust: Trust = NOTHING) -> Material:
     """Reads folders, and works out what needs the networks.
 
     Args:
@@ -64,9 +62,12 @@ def collect(folders: Sequence[Path], progress: Progress | None = None, *, trust:
     Raises:
         StorageError: A folder is none, holds nothing to report, or a file of it is torn or of another kind.
     """
-    notify = progress or _silent
+    notify = progress or silent
     gathered = gather([Path(folder) for folder in folders])
-    studies = {run.label: study_of(run, _under(run.label, notify), trust=trust) for run in chosen(gathered.runs)}
+    studies = {
+        run.label: study_of(run, under(f"other sparsities of {run.label}", notify), trust=trust)
+        for run in chosen(gathered.runs)
+    }
     groups = of_task([run for run in gathered.runs if run.records])
     pictures: dict[str, tuple[Picture, ...] | Absent] = {}
     for number, (task, members) in enumerate(groups.items(), 1):
@@ -87,11 +88,3 @@ def chosen(runs: Sequence[StoredRun]) -> list[StoredRun]:
 
 def _place(run: StoredRun) -> tuple[bool, int]:
     return run.method == FULL, rank(run.method)
-
-
-def _under(label: str, progress: Progress) -> Callable[[int, int], object]:
-    return lambda done, total: progress(f"other sparsities of {label}", done, total, "")
-
-
-def _silent(label: str, done: int, total: int, remark: str) -> None:
-    """Tells nobody."""

@@ -15,9 +15,11 @@ from ranp.costs.measuring import profile
 from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import FULL, StoredRun
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
+from ranp.progress import Progress
+from ranp.reporting.folder import RunFolder
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
-from ranp.slimming.storage import Build, hollow, load
+from ranp.slimming.storage import Build, hollow
 
 if TYPE_CHECKING:
     from ranp.reporting.drawing import Picture
@@ -56,7 +58,7 @@ def network_of(run: StoredRun, trust: Trust = NOTHING) -> tuple[Build, Any]:
         UnsupportedError: The folder names code and nobody trusts it, nothing has that name, or nothing says what goes
             in.
     """
-    where = run.folder / "recipe.json"
+    where = RunFolder(run.folder).recipe_file
     said = trust if named_code(run.recipe) else NOTHING
     network = stored_network(run.recipe, where, said)
     example = stored_example(network, run.recipe, where, said)
@@ -95,9 +97,7 @@ def _counted(run: StoredRun, trust: Trust) -> Bill:
     return Bill(costs.params, costs.flops, costs.memory)
 
 
-def study_of(
-    run: StoredRun, progress: Callable[[int, int], object] | None = None, *, trust: Trust = NOTHING
-) -> Study | Absent:
+def study_of(run: StoredRun, progress: Progress | None = None, *, trust: Trust = NOTHING) -> Study | Absent:
     """How widths and costs move with sparsity, for the run's method and for importance alone.
 
     Args:
@@ -109,16 +109,16 @@ def study_of(
         return Absent("The run did not prune, so there are no scores to choose channels by.")
     if run.method == _BLIND or run.report.settings.get("criterion") == _BLIND:
         return Absent("Channels were drawn blindly, so there are no scores to choose channels by.")
-    if not run.scores.is_file():
+    raw = RunFolder(run.folder).scores()
+    if raw is None:
         return Absent(
             "The folder holds no scores.safetensors, so other sparsities cannot be computed. Prune again to keep the "
             "scores."
         )
-    raw = Scores.load(run.scores)
     return _attempt("Other sparsities", partial(_studied, run, raw, trust, progress))
 
 
-def _studied(run: StoredRun, raw: Scores, trust: Trust, progress: Callable[[int, int], object] | None) -> Study:
+def _studied(run: StoredRun, raw: Scores, trust: Trust, progress: Progress | None) -> Study:
     from ranp.reporting.study import study
 
     build, example = network_of(run, trust)
@@ -143,7 +143,7 @@ def pictures_of(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...] 
         runs: Of one task; those that have not finished training take no part.
         trust: What may run beside registered networks.
     """
-    done = [run for run in runs if run.figures and (run.folder / "model.safetensors").is_file()]
+    done = [run for run in runs if run.figures and RunFolder(run.folder).finished]
     if not done:
         return Absent("No network of this page has finished training, so there is nothing to predict with.")
     return _attempt("Example predictions", partial(_pictured, done, trust))
@@ -154,10 +154,10 @@ def _pictured(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...]:
     from ranp.paper.tasks.pictures import pictures
     from ranp.paper.training.evaluation import data_of, recipe_of
 
-    stored, recipe = recipe_of(runs[0].folder)
+    stored, recipe = recipe_of(RunFolder(runs[0].folder))
     folder, allow_missing = data_of(stored)
     task = tasks.get(runs[0].task, folder, allow_missing=allow_missing, fold=recipe.fold)
-    models = {run.label: load(run.folder / "model.safetensors", network_of(run, trust)[0]) for run in runs}
+    models = {run.label: RunFolder(run.folder).model(network_of(run, trust)[0]) for run in runs}
     return pictures(task, models, size=recipe.size, seed=recipe.seed)
 
 

@@ -12,19 +12,31 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ranp.errors import UnsupportedError, unknown_name
+
+if TYPE_CHECKING:
+    from ranp.costs.step import TrainingStep
 
 __all__ = ["Recipe", "as_arguments"]
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimiser": ("sgd", "adam"),
     "schedule": ("constant", "exponential", "step"),
-    "precision": ("float32", "bf16", "fp16"),
+    "precision": ("float32", "amp-bfloat16", "amp-float16"),
     "batch_norm": ("rank", "sync"),
     "init": ("glorot", "orthogonal", "kaiming"),
 }
+_ALSO: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "optimiser": {
+        "momentum": {"optimiser": "sgd"},
+        "nesterov": {"optimiser": "sgd", "nesterov": True},
+        "amsgrad": {"optimiser": "adam", "amsgrad": True},
+    },
+    "precision": {"bf16": {"precision": "amp-bfloat16"}, "fp16": {"precision": "amp-float16"}},
+}
+"""Other words for a choice, and the fields they stand for: those of ``ranp.TrainingStep``, and of older recipes."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "size": (8, 640),
     "epochs": (1, 10**6),
@@ -47,6 +59,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float
 _WANTED = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a word"}
 _OPTIONS = "options."
 
+Setting = tuple[str, Any]
+"""A field of a recipe, or ``options.`` and an argument of the network, and its value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -58,7 +73,7 @@ class Recipe:
         size: Edge of a training sample, as the task means it.
         epochs: Passes over the training data.
         batch: Samples of one optimiser step, over all ranks and all accumulated parts.
-        optimiser: ``"sgd"`` or ``"adam"``.
+        optimiser: ``"sgd"`` or ``"adam"``; ``"momentum"``, ``"nesterov"`` and ``"amsgrad"`` set their fields, too.
         learning_rate: At the first epoch.
         momentum: Of SGD.
         nesterov: Nesterov's momentum, of SGD.
@@ -76,7 +91,7 @@ class Recipe:
         valid_every: Epochs from one validation to the next; the last epoch is always validated.
         fold: Which part of the data validates: of five folds (BraTS), of three splits (UCF101).
         accumulate: Parts that a rank's share of a batch is computed in, one after the other.
-        precision: ``"float32"``, or the type of autocast, ``"bf16"`` or ``"fp16"``.
+        precision: ``"float32"``, or autocast: ``"amp-bfloat16"`` (``"bf16"``) or ``"amp-float16"`` (``"fp16"``).
         channels_last: Memory format ``channels_last_3d``.
         compile: ``torch.compile``.
         batch_norm: Over which samples batch norm takes its statistics: those of a ``"rank"``, or ``"sync"``, of all.
@@ -125,14 +140,17 @@ class Recipe:
     def __post_init__(self) -> None:
         """Refuses values out of range, whoever made the recipe."""
         object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+        for name, words in _ALSO.items():
+            for entry, meant in words.get(str(getattr(self, name)), {}).items():
+                object.__setattr__(self, entry, meant)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise UnsupportedError(unknown_name(name, getattr(self, name), allowed))
-        for entry in dataclasses.fields(self):
-            value: Any = getattr(self, entry.name)
-            kind, *optional = str(entry.type).split(" | ")
+                raise UnsupportedError(unknown_name(name, getattr(self, name), (*allowed, *_ALSO.get(name, ()))))
+        for typed in dataclasses.fields(self):
+            value: Any = getattr(self, typed.name)
+            kind, *optional = str(typed.type).split(" | ")
             if kind in _KINDS and not (value is None and optional):
-                _check(entry.name, kind, value)
+                _check(typed.name, kind, value)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise UnsupportedError(f"learning_rate={self.learning_rate}: it must be finite and above 0.")
         if not 0 <= self.momentum < 1:
@@ -145,6 +163,24 @@ class Recipe:
             raise UnsupportedError(
                 f"milestones={list(self.milestones)}: they must be epochs above 0, in rising order, none twice."
             )
+
+    def step(self, ranks: int = 1) -> TrainingStep:
+        """What one training step is to budgets and predictions of memory and time.
+
+        >>> Recipe("unet3d-shapenet", 64, 1, 12, "sgd", 0.1, nesterov=True, accumulate=2, precision="bf16").step()
+        TrainingStep(batch=6, optimiser='nesterov', precision='amp-bfloat16', checkpointing=False)
+
+        Args:
+            ranks: Processes that share a batch; the step is that of one of them, on one accumulated part.
+        """
+        from ranp.costs.step import TrainingStep
+
+        optimiser = self.optimiser
+        if optimiser == "sgd" and self.momentum:
+            optimiser = "nesterov" if self.nesterov else "momentum"
+        elif optimiser == "adam" and self.amsgrad:
+            optimiser = "amsgrad"
+        return TrainingStep(max(1, self.batch // (ranks * self.accumulate)), optimiser, self.precision)
 
     def rate(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
@@ -163,20 +199,17 @@ class Recipe:
         Raises:
             UnsupportedError: No such field, or a value that it cannot have.
         """
+        return self.having(map(read_setting, settings))
+
+    def having(self, settings: Iterable[Setting]) -> Recipe:
+        """The recipe with other values, the last of a key's; ``options.widths`` is an argument of the network."""
         changes: dict[str, Any] = {}
         options = dict(self.options)
-        kinds = {entry.name: str(entry.type) for entry in dataclasses.fields(self)}
-        for setting in settings:
-            key, equals, text = setting.partition("=")
-            key, text = key.strip(), text.strip()
-            if not equals or not key or not text:
-                raise UnsupportedError(f"--set {setting!r} is not key=value. For example --set epochs=10.")
+        for key, value in settings:
             if key.startswith(_OPTIONS):
-                options[key.removeprefix(_OPTIONS)] = _loosely(text)
-            elif key not in kinds or key == "options":
-                raise UnsupportedError(f"--set {setting!r}: {unknown_name('setting', key, (*kinds, _OPTIONS + '*'))}")
+                options[key.removeprefix(_OPTIONS)] = value
             else:
-                changes[key] = _read(key, kinds[key], text)
+                changes[key] = value
         return dataclasses.replace(self, options=options, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,6 +238,37 @@ class Recipe:
             )
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnsupportedError(f"the recipe is not complete: {error}. Restore it, or start again.") from error
+
+
+def read_setting(text: str) -> Setting:
+    """A ``key=value`` of a command line as a key and a value of the type of its field.
+
+    Raises:
+        UnsupportedError: No such field, or a value that it cannot have.
+
+    >>> read_setting("milestones=40,55"), read_setting("options.widths=16,32")
+    (('milestones', (40, 55)), ('options.widths', (16, 32)))
+    """
+    kinds = {entry.name: str(entry.type) for entry in dataclasses.fields(Recipe)}
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key or not value:
+        raise UnsupportedError(f"--set {text!r} is not key=value. For example --set epochs=10.")
+    if key.startswith(_OPTIONS):
+        return key, _loosely(value)
+    if key not in kinds or key == "options":
+        raise UnsupportedError(f"--set {text!r}: {unknown_name('setting', key, (*kinds, _OPTIONS + '*'))}")
+    return key, _read(key, kinds[key], value)
+
+
+def setting_text(key: str, value: Any) -> str:
+    """The ``key=value`` that ``read_setting`` reads.
+
+    >>> setting_text("milestones", (40, 55)), setting_text("weight_decay", 0.0), setting_text("nesterov", False)
+    ('milestones=40,55', 'weight_decay=0', 'nesterov=false')
+    """
+    entries = value if isinstance(value, tuple) else (value,)
+    words = [str(entry).lower() if isinstance(entry, bool | None) else str(entry) for entry in entries]
+    return f"{key}={','.join(word.removesuffix('.0') for word in words) or 'none'}"
 
 
 def _check(name: str, kind: str, value: Any) -> None:

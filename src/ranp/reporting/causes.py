@@ -13,34 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ranp.tracing.trace import PINNED, ClassIds, Layer, Pin, Trace
+from ranp.choosing.coupling import COUPLED, REQUESTED
+from ranp.tracing.groups import listed, pattern
+from ranp.tracing.trace import MAKES_OUTPUT, PINNED, Cause, ClassIds, Layer, Pin, Trace
 
-__all__ = ["Obstacle", "by_cause", "told", "what_stays"]
+__all__ = ["Obstacle", "by_cause", "listed", "told", "what_stays"]
 
-COUPLED = "coupled with a layer that is kept whole"
 TOGETHER = "all channels of a layer or tensor stand or fall together, and some must stay"
 _SHOWN = 12
-_NAMES = 6
-
-_CAUSES = (
-    ("makes the network's output", "output"),
-    ("an operator without a rule", "operator"),
-    ("operator ", "operator"),
-    ("code ", "code"),
-    ("the slim network ", "code"),
-    ("gave up", "code"),
-    ("no operator of the run used it", "unused"),
-    ("made but never read", "unseen"),
-    ("kept by request", "request"),
-    ("coupled with", "coupling"),
-    ("all channels of a layer", "coupling"),
-    ("a single channel", "single"),
-    ("no gradient", "gradient"),
-    ("all its scores", "gradient"),
-    ("its weight ", "gradient"),
-)
-"""How the sentences of the tracer and of the plan begin, and what kind of cause they tell."""
-_DEPARTED = ("the slim network ", "lost track of", "reads other channels", "reads channels the", "reads more channels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +28,7 @@ class Obstacle:
     """One cause for which channels stay whatever their scores.
 
     Attributes:
-        cause: Its kind: ``output``, ``code`` (a size or path that Python code assumes), ``operator`` (without a rule),
-            ``operation`` (one that needs the channels it meets), ``unused``, ``unseen``, ``single``, ``request``,
-            ``gradient`` or ``coupling``.
+        cause: Its kind, the value of a ``ranp.tracing.Cause``.
         reason: What is in the way, in words.
         where: Module in which it arose; empty for the network's own code.
         op: Operator to blame, if one is.
@@ -87,7 +65,8 @@ class Obstacle:
         """The obstacle that ``to_dict`` described."""
         layers = {str(name): int(count) for name, count in value.get("layers", {}).items()}
         reason = str(value["reason"])
-        cause = str(value.get("cause", kind_of(reason)))
+        usual = Cause.OUTPUT if reason == MAKES_OUTPUT else Cause.OTHER  # the first reports named no causes
+        cause = str(value.get("cause", usual))
         return cls(cause, reason, str(value["where"]), str(value.get("op", "")), layers)
 
 
@@ -98,15 +77,15 @@ def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
         trace: Of the full network.
         notes: Those of a plan, ``"layer: why"``: layers kept for reasons that are no property of the network.
     """
-    found: dict[tuple[str, str, str], dict[str, int]] = {}
+    found: dict[tuple[Cause, str, str, str], dict[str, int]] = {}
 
     def hold(layer: Layer, pin: Pin) -> None:
-        counts = found.setdefault((pin.reason, pin.where, pin.op), {})
+        counts = found.setdefault((pin.cause, pin.reason, pin.where, pin.op), {})
         counts[layer.name] = counts.get(layer.name, 0) + pin.channels
 
+    own = {layer.name: layer.reason or "must stay" for layer in trace.layers}
     whys = dict(note.split(": ", 1) for note in notes if ": " in note)
-    asked = {name: why for name, why in whys.items() if kind_of(why) not in ("coupling", "output")}
-    asked = {name: why for name, why in asked.items() if why != _layer_reason(trace, name)}
+    asked = {name: why for name, why in whys.items() if why not in (COUPLED, own.get(name))}
     held = [layer.classes for layer in trace.layers if layer.name in asked]
     whole = np.unique(np.concatenate([*held, np.zeros(1, np.int64)]))
     filling = np.setdiff1d(_indivisible(trace), whole)
@@ -116,15 +95,17 @@ def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
         loose = layer.classes[layer.classes != PINNED]
         tied = int(np.isin(loose, whole).sum())
         if layer.name in asked:
-            hold(layer, Pin(asked[layer.name], "", len(loose)))
-        elif layer.name in whys and kind_of(whys[layer.name]) == "coupling":
-            hold(layer, Pin(COUPLED, "", len(loose)))
+            why = asked[layer.name]
+            cause = Cause.REQUEST if why.startswith(REQUESTED) else Cause.GRADIENT  # without scores
+            hold(layer, Pin(why, "", len(loose), cause=cause))
+        elif whys.get(layer.name) == COUPLED:
+            hold(layer, Pin(COUPLED, "", len(loose), cause=Cause.COUPLING))
         else:
-            hold(layer, Pin(COUPLED, "", tied))
-            hold(layer, Pin(TOGETHER, "", int(np.isin(loose, filling).sum())))
+            hold(layer, Pin(COUPLED, "", tied, cause=Cause.COUPLING))
+            hold(layer, Pin(TOGETHER, "", int(np.isin(loose, filling).sum()), cause=Cause.COUPLING))
     made = (
-        Obstacle(kind_of(reason, op), reason, where, op, {name: n for name, n in counts.items() if n})
-        for (reason, where, op), counts in found.items()
+        Obstacle(cause.value, reason, where, op, {name: n for name, n in counts.items() if n})
+        for (cause, reason, where, op), counts in found.items()
     )
     return tuple(sorted((obstacle for obstacle in made if obstacle.layers), key=lambda obstacle: -obstacle.channels))
 
@@ -137,10 +118,6 @@ def _indivisible(trace: Trace) -> ClassIds:
     )
 
 
-def _layer_reason(trace: Trace, name: str) -> str:
-    return next((layer.reason or "must stay" for layer in trace.layers if layer.name == name), "")
-
-
 def _pins(layer: Layer) -> tuple[Pin, ...]:
     stuck = int(np.count_nonzero(layer.classes == PINNED))
     if layer.pins or not stuck:
@@ -148,27 +125,16 @@ def _pins(layer: Layer) -> tuple[Pin, ...]:
     return (Pin(layer.reason or "must stay", "", stuck),)
 
 
-def kind_of(reason: str, op: str = "") -> str:
-    """The kind of cause that a sentence tells."""
-    if any(words in reason for words in _DEPARTED):
-        return "code"
-    return next((kind for start, kind in _CAUSES if reason.startswith(start)), "operation" if op else "other")
-
-
 def sentence(cause: str, reason: str, op: str = "", where: str = "") -> str:
     """What is in the way, with the operator and the module, as one clause."""
     place = f"in {where}" if where else "in the network's own code"
-    if cause == "operator":
+    if cause == Cause.OPERATOR:
         return f"no rule for operator {op} {place}" if op else reason
-    if cause == "code":
-        around = f"code around {op} {place}" if op else "its code"
-        if any(words in reason for words in _DEPARTED):
-            return f"{around} takes another path, or other channels, when channels go"
-        told_by_code = reason.removeprefix("code around it ").removeprefix("code ")
-        return f"{around} {told_by_code}" if op else reason
-    if cause == "unused":
+    if cause == Cause.CODE:
+        return f"code around {op} {place} {reason.removeprefix('code ')}" if op else reason
+    if cause == Cause.UNUSED:
         return "did not run on this example: kept, but what feeds it may be cut, so that it could no longer run"
-    if cause == "unseen":
+    if cause == Cause.UNSEEN:
         return f"{reason} (code that leaves torch, such as numpy, cannot be followed)"
     return f"{reason} ({op} {place})" if op else f"{reason} {place}" if where else reason
 
@@ -205,26 +171,3 @@ def told(obstacles: Iterable[Obstacle], channels: int) -> str:
         rest = sum(obstacle.channels for _, group in ranked[_SHOWN:] for obstacle in group)
         lines.append(f"  {rest:,} for {len(ranked) - _SHOWN} more causes (all in the JSON report)")
     return "\n".join(lines)
-
-
-def pattern(name: str) -> str:
-    """A module name with its numbers left open.
-
-    >>> pattern("layers.3.conv.0")
-    'layers.*.conv.*'
-    """
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
-
-
-def listed(names: Iterable[str]) -> str:
-    """Layer names for a line of text: those that differ by numbers alone as one pattern, the rest one by one.
-
-    >>> listed(["head", "blocks.0.conv", "blocks.1.conv"])
-    'head, blocks.*.conv (2 layers)'
-    """
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(pattern(name), []).append(name)
-    shown = [group[0] if len(group) == 1 else f"{key} ({len(group)} layers)" for key, group in groups.items()]
-    more = [f"{len(shown) - _NAMES} more"] if len(shown) > _NAMES else []
-    return ", ".join([*shown[:_NAMES], *more])

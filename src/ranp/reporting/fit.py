@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from ranp.choosing.budgets import Budget, Scene, plan_within
+from ranp.choosing.budgets import Budget, plan_within
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.memory import peak
-from ranp.costs.step import TrainingStep, rehearse
+from ranp.costs.step import StepSetup, TrainingStep, trace_step
 from ranp.errors import UnsupportedError
 from ranp.running.calling import tensors_in
 
@@ -87,7 +87,7 @@ def room(model: nn.Module, example: Any, memory: float, step: TrainingStep) -> R
     @cache
     def needed(batch: int, space: tuple[int, ...]) -> float:
         at = with_space(example, space, batch)
-        return peak(rehearse(model, at, step=replace(step, batch=None))).peak
+        return peak(trace_step(model, at, step=replace(step, batch=None))).peak
 
     largest = _largest(lambda count: needed(count, space), memory, start=batch)
     stride = _stride(model, example, space)
@@ -112,13 +112,13 @@ def room(model: nn.Module, example: Any, memory: float, step: TrainingStep) -> R
     return Room(int(needed(batch, space)), largest, scaled(best) if best else None, fixed=False)
 
 
-def plan_for(selection: Selection, scene: Scene, memory: float) -> Plan:
-    """The plan that makes the step of a scene fit a memory.
+def plan_for(selection: Selection, setup: StepSetup, memory: float) -> Plan:
+    """The plan that makes the step of a setup fit a memory.
 
     Raises:
         InfeasibleError: No slim network is small enough; the message tells how small it can be.
     """
-    return plan_within(selection, [Budget("train-memory", None, memory, f"train-memory={int(memory)}B")], scene)
+    return plan_within(selection, [Budget("train-memory", None, memory, f"train-memory={int(memory)}B")], setup)
 
 
 def _nearest(extent: float, offset: int, stride: int) -> int:
@@ -130,7 +130,7 @@ def _stride(model: nn.Module, example: Any, space: tuple[int, ...]) -> int | Non
     """The smallest amount by which all extents can grow; None if the network runs at this size alone."""
     for stride in STRIDES:
         try:
-            rehearse(model, with_space(example, tuple(extent + stride for extent in space)), step=None)
+            trace_step(model, with_space(example, tuple(extent + stride for extent in space)), step=None)
         except UnsupportedError:
             continue
         return USUAL if stride < USUAL and not any(extent % USUAL for extent in space) else stride

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ranp.choosing.budgets.telling import budget_lines
+from ranp.choosing.budgets import budget_lines
 from ranp.choosing.plan import Plan, Sparsity
 from ranp.costs.measuring import profile, profile_of
+from ranp.costs.profiles import table
 from ranp.errors import PlanMismatchError, StorageError
 from ranp.files import atomic
-from ranp.reporting.amounts import (
+from ranp.reporting.causes import Obstacle, by_cause, told, what_stays
+from ranp.reporting.figures import (
     OTHERS,
     Amount,
     LayerReport,
@@ -29,10 +31,8 @@ from ranp.reporting.amounts import (
     change,
     compared,
     row_from,
-    table,
     total,
 )
-from ranp.reporting.causes import Obstacle, by_cause, told, what_stays
 from ranp.reporting.format import MB, UNITS, scaled, unit
 from ranp.running.calling import unwrap
 from ranp.tracing.trace import Trace
@@ -251,9 +251,9 @@ class Report:
     def _headline(self) -> str:
         sparsity, settings = self.sparsity, self.settings
         asked = "" if settings.get("budget") else f"sparsity {sparsity.requested:.2%} requested, "
-        told = ", ".join(f"{name} {settings[name]}" for name in ("method", "criterion", "strength") if name in settings)
+        how = ", ".join(f"{name} {settings[name]}" for name in ("method", "criterion", "strength") if name in settings)
         return (
-            f"{told + ': ' if told else ''}{asked}"
+            f"{how + ': ' if how else ''}{asked}"
             f"{sparsity.removed} of {sparsity.channels} channels removed "
             f"({sparsity.of_channels:.2%} of all, {sparsity.of_prunable:.2%} of the {sparsity.prunable} prunable)"
         )

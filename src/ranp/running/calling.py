@@ -140,3 +140,9 @@ def written_out() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """The type of an error and the first line of what it says."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:limit]

@@ -7,33 +7,24 @@ criterion's choice (``ranp.scoring.criteria``).
 
 from __future__ import annotations
 
-import itertools
 import logging
-import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten, tree_map
 
 from ranp import arguments
 from ranp.errors import DataError, UnsupportedError
+from ranp.progress import Progress
 from ranp.running import ranks
-from ranp.running.calling import call, unwrap
-from ranp.running.copies import materialise, replicate
-from ranp.running.guard import Guard
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.calling import unwrap
 from ranp.scoring.criteria import Criterion, Values, by_channel, find_criterion
+from ranp.scoring.passes import Loss, Passes
 from ranp.scoring.scores import Scores
-from ranp.scoring.tally import ALL_ZERO, NO_GRADIENT, Tallies, Tally
-from ranp.tracing.trace import Layer, Trace
-
-Loss = Callable[[Any, Any], torch.Tensor]
-Progress = Callable[[int, int | None], object]
-Batch = tuple[Any, Any]
+from ranp.scoring.tally import ALL_ZERO, NO_GRADIENT, Tally
+from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +159,7 @@ def _scored(
     if trace is not None:
         arguments.kind("trace", trace, Trace, "what ranp.trace returns, or None")
     report = _reporter(progress)
-    job = _Job(unwrap(model), batches, loss, trace, rules, mode == "train", max_batches, seed, checkpointing, report)
+    job = Passes(unwrap(model), batches, loss, trace, rules, mode == "train", max_batches, seed, checkpointing, report)
     found, problem = None, None
     if ranks.world() == 1:
         found = job.run()
@@ -207,156 +198,6 @@ def check_settings(
     if not callable(progress) and not isinstance(progress, bool):
         raise arguments.refused("progress", progress, "True, False, or a function (done, total or None)")
     return max_batches, arguments.seed(seed)
-
-
-def iterated(batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches one by one; what the user's loader raises becomes a DataError that names the batch.
-
-    Raises:
-        DataError: They cannot be iterated, or fail.
-    """
-    if isinstance(batches, str | bytes) or not (hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")):
-        raise DataError(
-            f"batches={arguments.shown(batches)} cannot be iterated. Pass a loader or a list of (inputs, target) pairs."
-        )
-    with arguments.blamed("batches", "before the first one"):
-        iterator = iter(batches)
-    for number in itertools.count(1):
-        with arguments.blamed("batches", f"at batch {number} (counting from 1)"):
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                return
-        yield batch
-
-
-class _Job:
-    """The share of one rank: run the working copy on each batch and tally the gradients."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: Iterable[Any],
-        loss: Loss,
-        trace: Trace | None,
-        criteria: tuple[Criterion, ...],
-        training: bool,
-        max_batches: int | None,
-        seed: int,
-        checkpointing: bool,
-        report: Progress | None,
-    ) -> None:
-        self.model, self.batches, self.loss, self.trace = model, batches, loss, trace
-        self.criteria, self.training, self.max_batches, self.seed = criteria, training, max_batches, seed
-        self.checkpointing, self.report = checkpointing, report
-        self.devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-
-    def run(self) -> Tallies:
-        with random_state_kept(self.devices), torch.inference_mode(False), torch.enable_grad():
-            reseed(self.seed, self.devices)
-            batches = self._pairs()
-            first = None
-            if self.trace is None:
-                from ranp.tracing import trace as trace_model  # the name of this module's parameter too
-
-                first = next(batches, None)
-                if first is None:
-                    raise DataError("there are no batches, and no trace: pass a trace, or batches to make one from.")
-                layers = trace_model(self.model, first[0]).layers
-            else:
-                layers = self.trace.layers
-            if not layers:
-                raise UnsupportedError("the model has no convolution or linear layer to score. Pass another model.")
-            return self._tallied(layers, first, batches)
-
-    def _tallied(self, layers: tuple[Layer, ...], first: Batch | None, batches: Iterator[Batch]) -> Tallies:
-        network, loss = self._copies()
-        network.train(self.training)
-        materialise(network)
-        tally = Tallies(network, layers, self.criteria)
-        tally.take_weights()
-        if not tally.streams:
-            return tally
-        guard = Guard((*self.model.parameters(), *(loss.parameters() if isinstance(loss, nn.Module) else ())))
-        count = _length(self.batches, self.max_batches)
-        with tally.listening(network), self._keeping(network):
-            while (batch := first or next(batches, None)) is not None:
-                first = None
-                number = tally.batches + 1
-                self._backward(network, loss, guard, batch, number)
-                if tally.partial:
-                    tally.forget_batch()
-                    if number == 1:
-                        _copy_buffers(self.model, network)
-                    self._backward(network, loss, guard, batch, number)
-                tally.end_batch(number)
-                if self.report is not None:
-                    with arguments.blamed("progress"):
-                        self.report(number, count)
-        return tally
-
-    def _keeping(self, network: nn.Module) -> AbstractContextManager[None]:
-        """How much the forward passes keep."""
-        if not self.checkpointing:
-            return nullcontext()
-        from ranp.running.checkpointing import checkpointed
-
-        return checkpointed(network)
-
-    def _copies(self) -> tuple[nn.Module, Loss]:
-        """Working copies of model and loss; a loss with parameters of its own must get no gradient either."""
-        needing = [criterion.name for criterion in self.criteria if criterion.needs != "seed"]
-        if needing and any(tensor.is_meta for tensor in self.model.parameters()):
-            raise UnsupportedError(
-                f"the model's parameters are on the meta device, without values, which criterion {needing[0]!r} needs. "
-                "Build the model on a real device."
-            )
-        if not isinstance(self.loss, nn.Module):
-            return replicate(self.model)[0], self.loss
-        network, loss = replicate(self.model, self.loss)
-        return network, loss
-
-    def _backward(self, network: nn.Module, loss: Loss, guard: Guard, batch: Batch, number: int) -> None:
-        """One ordinary forward and backward pass; what the network writes into its inputs is put back after it."""
-        inputs, target = tree_map(self._placed, batch[0]), tree_map(self._placed, batch[1])
-        # Every batch starts from its own seed, so that it can be run again with the same dropout.
-        reseed(self.seed + number, self.devices)
-        with guard.batch(x for x in tree_flatten((inputs, target))[0] if isinstance(x, torch.Tensor)):
-            when = f"in batch {number} (counting from 1)"
-            with guard:
-                with arguments.blamed("the model", when):
-                    output = call(network, inputs)
-                with arguments.blamed("the loss", when):
-                    value = loss(output, target)
-            _check_loss(value, number)
-            with ExitStack() as stack:
-                for kind in {device.type for device in self.devices} | {"cpu"}:
-                    if kind != "meta" and torch.is_autocast_enabled(kind):
-                        stack.enter_context(torch.autocast(kind, enabled=False))
-                if self.checkpointing:  # what is computed again may write to parameters again
-                    stack.enter_context(guard)
-                with arguments.blamed("the backward pass of model and loss", when):
-                    value.backward()  # type: ignore[no-untyped-call]
-            torch.clear_autocast_cache()
-
-    def _placed(self, leaf: Any) -> Any:
-        """A tensor of a batch on the model's device, apart from the user's graph and gradients."""
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        device = next(iter(self.devices)) if len(self.devices) == 1 else leaf.device
-        placed = leaf.detach().to(device, non_blocking=True)
-        placed = placed.clone() if placed.is_inference() else placed
-        return placed.requires_grad_(leaf.requires_grad)
-
-    def _pairs(self) -> Iterator[Batch]:
-        for number, batch in enumerate(itertools.islice(iterated(self.batches), self.max_batches), 1):
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                got = type(batch).__name__ + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
-                raise DataError(
-                    f"batch {number} (counting from 1) is a {got}; a pair (inputs, target) is needed. "
-                    "Use None as target if there is none, and a tuple as inputs for a model with several."
-                )
-            yield batch[0], batch[1]
 
 
 def _merged(tally: Tally, seed: int) -> Scores:
@@ -401,37 +242,6 @@ def _merged(tally: Tally, seed: int) -> Scores:
         logger.info("layer %r is kept whole: %s", name, reason)
         channels[name] = torch.zeros_like(channels[name])
     return Scores(channels, "raw", criterion.name, weights, excluded, batches)
-
-
-def _check_loss(value: Any, number: int) -> None:
-    where = f"in batch {number} (counting from 1)"
-    if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-        raise DataError(f"the loss is {got} {where}; a scalar tensor is needed. Reduce it, e.g. with .mean().")
-    if not value.requires_grad:
-        raise DataError(
-            f"the loss has no gradient {where}: it does not depend on any parameter. "
-            "Look for .detach(), .item(), argmax or no_grad between output and loss."
-        )
-    if not math.isfinite(value.item()):
-        raise DataError(f"the loss is {value.item()} {where}. Check that batch for NaN, and the loss for a division.")
-
-
-def _copy_buffers(source: nn.Module, target: nn.Module) -> None:
-    """Takes back what one forward pass did to the buffers of a fresh copy."""
-    original = dict(source.named_buffers())
-    with torch.no_grad():
-        for name, buffer in target.named_buffers():
-            if name in original and original[name].shape == buffer.shape:
-                buffer.copy_(original[name])
-
-
-def _length(batches: Iterable[Any], limit: int | None) -> int | None:
-    try:
-        length = len(batches)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-    return length if limit is None else min(length, limit)
 
 
 def _reporter(progress: bool | Progress) -> Progress | None:

@@ -9,7 +9,7 @@ and statistics drawn at random so that a misplaced one shows, and compares their
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,13 @@ from ranp.running.calling import named_tensors, unwrap
 from ranp.running.copies import copy_model
 from ranp.slimming.initialisation import Initialiser
 from ranp.slimming.numeric import compare_numbers
-from ranp.slimming.slim import apply_plan, removed_classes
+from ranp.slimming.slim import apply_plan
+from ranp.tracing.choice import Choice
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes
-from ranp.tracing.probing import Mask, keeps_of, widened
+from ranp.tracing.probing import Failure, Mask, keeps_of, widened
 from ranp.tracing.tracer import Tracer
+from ranp.tracing.trials import compare, compare_loosely
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,17 @@ class Verification:
     certificate: bool | None
     numeric: bool | None
     where: str = ""
+    failure: Failure | None = field(default=None, repr=False, compare=False)
+    """The operator at which the networks part, for whoever wants to learn from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Whether a slim network's structure is the full one's (None: nobody can tell), and what is wrong with it."""
+
+    agrees: bool | None
+    problem: str = ""
+    failure: Failure | None = None
 
 
 def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
@@ -75,10 +88,11 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
     if example is not None:
         tracer = Tracer(unwrap(model), example)
         tracer.start()
-        certificate, problem = certify(tracer, plan, result)
-        if certificate is False:
+        certificate = certify(tracer, plan, result)
+        if certificate.agrees is False:
             raise PlanMismatchError(
-                f"this plan does not fit the network: {problem}. Make it again, or change it with plan.edited(...)."
+                f"this plan does not fit the network: {certificate.problem}. Make it again, or change it with "
+                "plan.edited(...)."
             )
     return result
 
@@ -113,41 +127,41 @@ def check(
 
     Beyond ``budget`` FLOPs numbers are compared at a smaller size if the network takes one; ``sparing`` saves memory.
     """
-    certificate, problem = certify(tracer, plan, slim)
-    if certificate is False:
-        return Verification(False, math.nan, False, None, problem)
+    certificate = certify(tracer, plan, slim)
+    if certificate.agrees is False:
+        return Verification(False, math.nan, False, None, certificate.problem, certificate.failure)
     network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
     strange = _strange_weights(tracer.model, network, plan) if slim is not None else ""
     if strange:
-        return Verification(False, math.nan, certificate, False, strange)
+        return Verification(False, math.nan, certificate.agrees, False, strange)
     keep = removed_labels(tracer, tracer.space.resolve(), plan)
     found = compare_numbers(tracer, network, keep, budget, sparing=sparing)
-    return Verification(found.agree, found.error, certificate, found.agree, found.note)
+    return Verification(found.agree, found.error, certificate.agrees, found.agree, found.note, found.failure)
 
 
 def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
     """Of every label whether it stays, from the plan's decisions by layer; pinned labels always stay."""
     stays = np.ones(len(classes.ids), bool)
-    stays[sorted(removed_classes(tracer.assembled(classes), plan))] = False
+    stays[Choice.of_plan(tracer.assembled(classes), plan).gone] = False
     kept: Mask = stays[classes.ids]
     return kept
 
 
-def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
-    """Whether a slim network's structure is the full one's (None: it cannot be told), and what is wrong with it."""
+def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:
+    """Compares the structure of a slim network with the full one's, operator by operator."""
     found = _certify(tracer, plan, slim)
-    if found[0] is False and not tracer.settled:
+    if found.agrees is False and not tracer.settled:
         tracer.settle()  # code that assumes sizes may need views read the other way round, or attributes cut too
         found = _certify(tracer, plan, slim)
     return found
 
 
-def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool | None, str]:
+def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:
     classes = tracer.space.resolve()
     try:
         keep = removed_labels(tracer, classes, plan)
     except PlanMismatchError as error:
-        return False, str(error)
+        return Certificate(False, str(error))
     expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
     same_size = all(
         sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
@@ -157,15 +171,15 @@ def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool |
     if same_size:
         wrong = _wrong_cut(plan, expected)
         if wrong:
-            return False, wrong
+            return Certificate(False, wrong)
     network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
     for name, shape in sizes_of(network, []).items():
         full = dict(named_tensors(tracer.model)).get(name)
         by_dim = expected.get(name, {})
         should = None if full is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(full.shape))
         if shape != should:
-            return False, f"{name!r} has shape {shape}, the plan asks for {should}"
-    certificate: bool | None = True
+            return Certificate(False, f"{name!r} has shape {shape}, the plan asks for {should}")
+    sure: bool | None = True
     twin = widened(keep, classes, tracer.births)
     for train, run in tracer.runs.items():
         if run.failed:
@@ -173,16 +187,16 @@ def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> tuple[bool |
         mode = f"in {'train' if train else 'eval'} mode"
         copy = copy_model(network, meta=tracer.meta)
         if not np.array_equal(twin, keep):  # a single channel has no order to compare: the same cut with two has
-            agrees, problem = tracer.follows(copy, classes, keep, train)
-            if agrees is False:
-                return False, f"{mode}, {problem}"
-            certificate = certificate and agrees
+            agrees, failure = compare_loosely(tracer, copy, classes, keep, train)
+            if failure is not None:
+                return Certificate(False, f"{mode}, {failure.detail}", failure)
+            sure = sure and agrees
             wide = keeps_of({**tracer.births, **tracer.attributes}, twin)
             copy = cut_copy(tracer.model, wide, meta=tracer.meta)
-        failure = tracer.compare(copy, classes, twin, train)
+        failure = compare(tracer, copy, classes, twin, train)
         if failure is not None:
-            return False, f"{mode}, {failure[1]}"
-    return certificate, ""
+            return Certificate(False, f"{mode}, {failure.detail}", failure)
+    return Certificate(sure)
 
 
 def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ranp.running.recording import LeafCall, OpCall
-from ranp.tracing.trace import PINNED, Layer, Pin, Trace
+from ranp.tracing.groups import Group, Join
+from ranp.tracing.trace import PINNED, Cause, Layer, Pin, Trace
 from ranp.tracing.tracer import trace
 
-__all__ = ["PINNED", "Layer", "LeafCall", "OpCall", "Pin", "Trace", "trace"]
+__all__ = ["PINNED", "Cause", "Group", "Join", "Layer", "LeafCall", "OpCall", "Pin", "Trace", "trace"]

@@ -5,21 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.running.recording import OpCall
-from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
+from ranp.tracing.groups import Links, summed
+from ranp.tracing.labels import FILLER, Classes, LabelSpace, PinNote, Vector
 from ranp.tracing.running import Births
-from ranp.tracing.trace import ClassIds, Layer, Pin, Trace
+from ranp.tracing.trace import Cause, ClassIds, Layer, Pin, Trace
 
 if TYPE_CHECKING:
     from ranp.tracing.tracer import Tracer
 
 CHANNEL_NORMS = (nn.GroupNorm, nn.modules.batchnorm._NormBase)
+PIECES = PinNote(np.zeros(0, np.int64), "pieces that must stay equal cannot", "", "", Cause.COUPLING)
 
 
 def layer_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -46,11 +48,11 @@ def assemble(
     for name, module in model.named_modules():
         if name in modules:
             computed = next((ledger.outputs[name] for ledger in ledgers if name in ledger.outputs), None)
-            layers.append(_module_layer(name, module, names, births, computed, classes, reasons, tracer))
+            layers.append(_module_layer(name, module, names, births, computed, reasons, tracer))
         for key, _ in module.named_parameters(recurse=False):
             weight = f"{name}.{key}" if name else key
             if weight in functional and weight not in taken and not _computed(weight):
-                layers.append(_function_layer(weight, *functional[weight], births, classes, reasons))
+                layers.append(_function_layer(weight, *functional[weight], births, reasons))
     dims = {key: classes.ids[labels] for key, labels in births.items() if classes.ids[labels].any()}
     dims.update({key: classes.ids[v] for key, v in attributes.items() if classes.ids[v].any()})
     return Trace(
@@ -60,10 +62,20 @@ def assemble(
         calls=tuple(tracer.calls),
         spans=tuple({dim: classes.ids[v] for dim, v in found.items()} for found in tracer.call_labels),
         ops=_ops(tracer),
-        pins=reasons.summary(layers),
+        pins=summed(pin for layer in layers for pin in layer.pins),
         unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),
         parameters={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+        links=_links(space, classes, births, reasons.outputs, layers),
     )
+
+
+def _links(
+    space: LabelSpace, classes: Classes, births: Births, outputs: dict[str, Vector], layers: list[Layer]
+) -> Links:
+    notes: dict[str, Any] = {name: [*getattr(space, name)] for name in ("left", "right", "sources", "equal_counts")}
+    inputs = {layer.name: births.get((layer.weight, layer.in_dim)) for layer in layers}
+    known = {name: labels for name, labels in inputs.items() if labels is not None}
+    return Links(replace(space, **notes), classes, outputs, known)
 
 
 def _ops(tracer: Tracer) -> tuple[OpCall, ...]:
@@ -82,7 +94,6 @@ def _module_layer(
     names: dict[int, str],
     births: Births,
     computed: Vector | None,
-    classes: Classes,
     reasons: _Reasons,
     tracer: Tracer,
 ) -> Layer:
@@ -99,7 +110,7 @@ def _module_layer(
     if transposed and groups > 1 and module.in_channels == groups:
         inputs = births.get((weight, 0))  # depthwise: outputs follow the rows, not the shared multiplier
         labels = None if inputs is None else np.repeat(inputs, channels // groups)
-    ids, pins = _class_ids(labels, channels, classes, reasons)
+    ids, pins = reasons.ids_and_pins(name, labels, channels)
     kind = "transposed" if transposed else "conv" if isinstance(module, _ConvNd) else "linear"
     depthwise = groups > 1 and isinstance(module, _ConvNd) and module.in_channels == groups
     norm = _norm_of(name, tracer)
@@ -108,25 +119,14 @@ def _module_layer(
     )
 
 
-def _function_layer(
-    weight: str, out_dim: int, in_dim: int, births: Births, classes: Classes, reasons: _Reasons
-) -> Layer:
+def _function_layer(weight: str, out_dim: int, in_dim: int, births: Births, reasons: _Reasons) -> Layer:
     labels = births[weight, out_dim]
-    ids, pins = _class_ids(labels, len(labels), classes, reasons)
+    ids, pins = reasons.ids_and_pins(weight, labels, len(labels))
     return Layer(weight, "parameter", weight, out_dim, in_dim, 1, len(labels), ids, True, None, _commonest(pins), pins)
 
 
 def _commonest(pins: tuple[Pin, ...]) -> str:
     return str(pins[0]) if pins else ""
-
-
-def _class_ids(
-    labels: Vector | None, channels: int, classes: Classes, reasons: _Reasons
-) -> tuple[ClassIds, tuple[Pin, ...]]:
-    if labels is None or len(labels) != channels:
-        reason = "a single channel" if channels == 1 else "its channels are not a tensor's own"
-        return np.zeros(channels, np.int64), (Pin(reason, "", channels),)
-    return classes.ids[labels], reasons.of(labels)
 
 
 def _norm_of(name: str, tracer: Tracer) -> str | None:
@@ -141,32 +141,25 @@ class _Reasons:
 
     def __init__(self, space: LabelSpace, classes: Classes) -> None:
         self.notes = space.pins
+        self.outputs: dict[str, Vector] = {}
         self.classes = classes
         self.first = np.full(space.size, -1, np.int64)
         for number in range(len(space.pins) - 1, -1, -1):
             note = space.pins[number]
             self.first[classes.roots[note.labels[note.labels != FILLER]]] = number
 
-    def numbers(self, labels: Vector) -> Vector:
-        """Number of the note that pinned each label, -1 for none."""
-        return self.first[self.classes.roots[labels]]
+    def ids_and_pins(self, name: str, labels: Vector | None, channels: int) -> tuple[ClassIds, tuple[Pin, ...]]:
+        """Classes of a layer's output channels, and the causes for which some must stay."""
+        if labels is None or len(labels) != channels:
+            single = ("a single channel", Cause.SINGLE)
+            reason, cause = single if channels == 1 else ("its channels are not a tensor's own", Cause.OTHER)
+            return np.zeros(channels, np.int64), (Pin(reason, "", channels, cause=cause),)
+        self.outputs[name] = labels
+        return self.classes.ids[labels], self.of(labels)
 
     def of(self, labels: Vector) -> tuple[Pin, ...]:
         """The causes for which these labels must stay, each with its operator and module, the commonest first."""
         stuck = labels[self.classes.ids[labels] == 0]
-        counted: Counter[tuple[str, str, str]] = Counter()
-        for number in self.numbers(stuck).tolist():
-            if number < 0:
-                counted["pieces that must stay equal cannot", "", ""] += 1
-            else:
-                note = self.notes[number]
-                counted[note.reason, "" if note.where == "output" else note.where, note.op] += 1
-        return tuple(Pin(reason, where, count, op) for (reason, where, op), count in counted.most_common())
-
-    def summary(self, layers: list[Layer]) -> tuple[Pin, ...]:
-        """Channels that must stay, counted by cause."""
-        counted: Counter[tuple[str, str, str]] = Counter()
-        for layer in layers:
-            for pin in layer.pins:
-                counted[pin.reason, pin.where, pin.op] += pin.channels
-        return tuple(Pin(reason, where, count, op) for (reason, where, op), count in counted.most_common())
+        counted = Counter(self.first[self.classes.roots[stuck]].tolist())
+        notes = [(PIECES if number < 0 else self.notes[number], count) for number, count in counted.items()]
+        return summed(Pin(note.reason, note.where, count, note.op, note.cause) for note, count in notes)

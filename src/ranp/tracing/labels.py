@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ranp.tracing.trace import Cause
+
 Vector = npt.NDArray[np.int64]
 """Labels along one dimension of a tensor, one per index."""
 
@@ -28,13 +30,13 @@ def has_filler(vector: Vector) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PinNote:
-    """Labels that must stay, and why. ``quiet`` notes are true of every network and are not reported."""
+    """Labels that must stay, and why."""
 
     labels: Vector
     reason: str
     where: str
-    op: str = ""
-    quiet: bool = False
+    op: str
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class LabelSpace:
     noted: set[tuple[int, int]] = field(default_factory=set)
     contracted: list[Vector] = field(default_factory=list)
     """Labels that were summed over together with weights."""
+    sources: list[tuple[int, int, str, str]] = field(default_factory=list)
+    """First and last (exclusive) of the unions that one operator made, its name, and its module."""
 
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""
@@ -78,10 +82,12 @@ class LabelSpace:
         self.right.append(b)
         return np.where(a == FILLER, b, a) if has_filler(a) else a
 
-    def pin(self, labels: Vector | None, reason: str, where: str, *, op: str = "", quiet: bool = False) -> None:
+    def pin(
+        self, labels: Vector | None, reason: str, where: str, *, op: str = "", cause: Cause = Cause.OPERATION
+    ) -> None:
         """Notes that these labels must stay, because of an operator in a module if one is to blame."""
         if labels is not None and labels.size:
-            self.pins.append(PinNote(labels, reason, where, op, quiet))
+            self.pins.append(PinNote(labels, reason, where, op, cause))
 
     def require_equal_counts(self, pieces: Sequence[Vector], reason: str, where: str) -> None:
         """Notes that every piece must keep as many indices as every other."""
@@ -110,6 +116,8 @@ class Classes:
     """Smallest label of the class, before pinning; tells which pin reached which label."""
     ids: Vector
     pieces: tuple[tuple[Vector, ...], ...]
+    coupled: tuple[EqualCounts, ...] = ()
+    """Notes that could only be met by coupling their pieces position by position."""
 
 
 def components(parent: Vector, a: Vector, b: Vector) -> Vector:
@@ -137,6 +145,7 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
     in exactly one piece and no other constraint cuts the same classes differently. Anything else is coupled position
     by position across the pieces, which is always correct and only costs freedom.
     """
+    coupled: list[EqualCounts] = []
     while True:
         pinned_root = np.zeros_like(pinned)
         pinned_root[parent[pinned]] = True
@@ -155,12 +164,14 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
             used = np.zeros(len(ids), bool)
             used[ids] = True
             number = np.cumsum(used) - 1  # 0 stays 0
-            return Classes(parent, number[ids], tuple(tuple(number[piece] for piece in c) for c in constraints if c))
+            pieces = tuple(tuple(number[piece] for piece in entry) for entry in constraints if entry)
+            return Classes(parent, number[ids], pieces, tuple(coupled))
         first, rest = couple.pieces[0], couple.pieces[1:]
         if any(len(piece) != len(first) for piece in rest):
             for piece in couple.pieces:
                 pinned[piece[piece != FILLER]] = True
             continue
+        coupled.append(couple)
         a = np.concatenate([first] * len(rest))
         b = np.concatenate(rest)
         both = (a != FILLER) & (b != FILLER)

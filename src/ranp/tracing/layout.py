@@ -6,9 +6,10 @@ Everything is a *position*, one output channel of one layer, in layer order then
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,10 @@ class Layout:
         """The classes of each of ``Trace.dims``, in its order."""
         starts = [*self.dim_starts.tolist(), len(self.dims)]
         return [self.dims[begin:end] for begin, end in pairwise(starts)]
+
+    def by_layer(self, values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """One array per layer from one value per position."""
+        return [values[begin:end] for begin, end in pairwise(self.starts.tolist())]
 
     @classmethod
     def of(cls, trace: Trace) -> Layout:
@@ -143,19 +148,3 @@ def _blocks(size: int, layers: list[Ints], pieces: tuple[tuple[Ints, ...], ...])
     result = np.zeros(size, dtype=np.int64)
     result[used] = np.unique(block[used], return_inverse=True)[1].reshape(-1)
     return result
-
-
-def flags_of(trace: Trace, kept: Mapping[str, Sequence[int]]) -> Flags:
-    """One flag per class: True where its channels are among those kept, or no layer makes them.
-
-    Args:
-        trace: Whose classes they are.
-        kept: Channels that stay, by layer, as ``Plan.kept`` tells them.
-    """
-    layout = Layout.of(trace)
-    stays = np.ones(len(layout.block), dtype=bool)
-    stays[layout.classes] = False
-    for begin, layer in zip(layout.starts.tolist(), trace.layers, strict=False):
-        stays[layout.classes[begin + np.asarray(kept[layer.name], dtype=np.int64)]] = True
-    stays[PINNED] = True
-    return stays

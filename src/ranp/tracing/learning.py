@@ -12,16 +12,15 @@ import numpy as np
 from ranp.tracing.cutting import sizes_of
 from ranp.tracing.labels import Classes, Vector
 from ranp.tracing.mirrors import Key, guesses, transferred, with_distinct
-from ranp.tracing.probing import Mask, labels_at, meeting_constants
+from ranp.tracing.probing import Failure, Mask, labels_at, meeting_constants
 from ranp.tracing.siblings import Part, Place, Siblings, pattern_of
+from ranp.tracing.trace import Cause
+from ranp.tracing.trials import probe
 
 if TYPE_CHECKING:
     from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
-
-Failure = tuple[bool, int, str]
-"""Mode, operator, and what went wrong there."""
 
 RESHAPING = frozenset(
     "view _unsafe_view reshape _reshape_alias expand repeat split split_with_sizes slice narrow constant_pad_nd".split()
@@ -67,7 +66,7 @@ def learn(tracer: Tracer, classes: Classes, keep: Mask | None, failure: Failure)
 
     Or an attribute that knows the width; for that, ``keep`` is the trial cut, to try again with.
     """
-    train, index, reason = failure
+    train, index, reason = failure.train, failure.index, failure.reason
     lessons, ledger = tracer.lessons, tracer.runs[train].ledger
     siblings = Siblings({mode: run.ledger.records for mode, run in tracer.runs.items() if not run.failed})
     near = [i for i in sorted(ledger.splits, reverse=True) if index - 3 <= i <= index]
@@ -99,7 +98,7 @@ def learn(tracer: Tracer, classes: Classes, keep: Mask | None, failure: Failure)
             lessons.code_pins.setdefault((mode, other), pin)
             tracer.pin_at(record, [vector for _, _, vector in record.inputs], pin)
     if not where:
-        tracer.space.pin(np.arange(2, tracer.space.size), reason, "")
+        tracer.space.pin(np.arange(2, tracer.space.size), reason, "", cause=Cause.CODE)
 
 
 def _find_mirror(
@@ -123,8 +122,8 @@ def _find_mirror(
             tracer.space.unite(known, vector)
             return True
         tracer.attributes[key] = vector
-        failure = tracer.probe(classes, keep)
-        if failure is None or (failure[0], failure[1]) > failed:
+        failure = probe(tracer, classes, keep)
+        if failure is None or (failure.train, failure.index) > failed:
             logger.debug("%s holds the width", key)
             lessons.mirrors[key] = vector
             _mirror_alike(tracer, key, train, at, vector, siblings)

@@ -8,14 +8,17 @@ the comparison of channels, of numbers, and of outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ranp.tracing.cutting import numbers_in
-from ranp.tracing.labels import Vector
+from ranp.tracing.labels import LabelSpace, Vector
 from ranp.tracing.ledger import OpRecord
+from ranp.tracing.operation import labels_of
 
 Key = tuple[str, int]
 """``module.attribute``, and which of its numbers if it holds several."""
@@ -71,3 +74,31 @@ def transferred(key: Key, place: OpRecord, other: OpRecord) -> Key | None:
         return None
     parts = other.where.split(".")
     return f"{'.'.join(parts[: len(parts) - depth])}.{attribute}", key[1]
+
+
+def watch_norms(model: nn.Module, space: LabelSpace, attributes: dict[Key, Vector]) -> Iterator[RemovableHandle]:
+    """Lets norms that hold no tensor, so that no cut would reach their channel count, note what comes in.
+
+    They still mirror that count in an attribute, which is cut like a tensor.
+    """
+    kinds = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+    for name, module in model.named_modules():
+        bare = isinstance(module, kinds) and not list(module.parameters())
+        if bare and getattr(module, "running_mean", None) is None:
+            yield module.register_forward_pre_hook(_watch(name, module, space, attributes))
+
+
+def _watch(
+    name: str, module: nn.Module, space: LabelSpace, attributes: dict[Key, Vector]
+) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    shaped = isinstance(module, nn.LayerNorm | nn.RMSNorm)
+    attribute = "normalized_shape" if shaped else "num_channels" if isinstance(module, nn.GroupNorm) else "num_features"
+    first = -len(getattr(module, attribute)) if shaped else 1
+
+    def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
+        for dim, vector in labels_of(args[0] if args else None).items():
+            at = dim - args[0].dim() - first if first < 0 else 0 if dim == 1 else -1
+            if at >= 0:
+                space.unite(attributes.setdefault((f"{name}.{attribute}", at), vector), vector)
+
+    return watch

@@ -76,9 +76,9 @@ class Op(Operator):
         """True if the operator wrote into its first argument and returned it."""
         return _writes(self.func)
 
-    def pin(self, labels: Vector | None, reason: str, *, quiet: bool = False) -> None:
+    def pin(self, labels: Vector | None, reason: str) -> None:
         """Notes that labels must stay because of this operator."""
-        self.space.pin(labels, reason, self.where, op=self.name, quiet=quiet)
+        self.space.pin(labels, reason, self.where, op=self.name)
 
     def pin_tensor(self, tensor: Any, reason: str, dims: Sequence[int] | None = None) -> None:
         """Notes that all labels of a tensor, or of some of its dimensions, must stay."""

@@ -21,13 +21,43 @@ from ranp.tracing.running import Births
 Mask = npt.NDArray[np.bool_]
 
 
-class MisalignedError(Exception):
-    """The slim run departed from the full one at an operator."""
+PATH = "code takes another path, or other channels, when channels go"
+"""Why channels stay where a cut network departs from the full one."""
 
-    def __init__(self, index: int, detail: str) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where a slim network departs from the full one.
+
+    Attributes:
+        train: Mode of the run.
+        index: Number of the operator in the full network's records of that mode.
+        detail: What differs there.
+        reason: What that says of the code: why channels must stay there.
+    """
+
+    train: bool
+    index: int
+    detail: str
+    reason: str
+
+
+class MisalignedError(Exception):
+    """The slim run departed from the full one at an operator.
+
+    Attributes:
+        index: Number of the operator.
+        reason: What that says of the code: why channels must stay there.
+    """
+
+    def __init__(self, index: int, detail: str, reason: str = PATH) -> None:
         super().__init__(detail)
-        self.index = index
-        self.detail = detail
+        self.index, self.reason = index, reason
+
+    @classmethod
+    def around(cls, index: int, full: OpRecord, what: str) -> MisalignedError:
+        """For code around an operator that does something else when channels go."""
+        return cls(index, f"code around {full.name} in {full.where!r} {what}", f"code {what}")
 
 
 def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
@@ -146,9 +176,7 @@ class Comparison:
         """Raises if an operator does not read what is left of what the full network's operator of that number reads."""
         full = self.expected[index]
         if self.numbers and not np.array_equal(full.numbers, record.numbers, equal_nan=True):
-            raise MisalignedError(
-                index, f"code around {full.name} in {full.where!r} computes a number from the count of channels"
-            )
+            raise MisalignedError.around(index, full, "computes a number from the count of channels")
         if self.numbers:
             self._compare_constants(index, full, record)
         self._compare_shapes(index, full, record)
@@ -182,9 +210,7 @@ class Comparison:
                     values = values.take(np.flatnonzero(self.keep[vector]), axis=dim)
             found = mine.get(constant.number)
             if found is None or found.ndim != values.ndim or not _alike(found, values):
-                raise MisalignedError(
-                    index, f"code around {full.name} in {full.where!r} makes a constant that depends on the channels"
-                )
+                raise MisalignedError.around(index, full, "makes a constant that depends on the channels")
 
     def _compare_shapes(self, index: int, full: OpRecord, slim: OpRecord) -> None:
         """Every tensor must be as large as what stays of the full network's."""
@@ -197,10 +223,7 @@ class Comparison:
             if wanted is None or found is None:
                 continue
             if len(wanted) != len(found) or any(w not in (-1, f) for w, f in zip(wanted, found, strict=True)):
-                raise MisalignedError(
-                    index,
-                    f"code around {full.name} in {full.where!r} regroups channels: {found}, and not {tuple(wanted)}",
-                )
+                raise MisalignedError.around(index, full, f"regroups channels: {found}, and not {tuple(wanted)}")
 
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""

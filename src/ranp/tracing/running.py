@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
 from ranp.running.operators import flat_tensors
-from ranp.running.randomness import ambient_seed, drawn_so_far, seed_everything, untouched_rng
+from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
@@ -25,6 +25,7 @@ from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import Op, labels_of, put_labels, taint_of
+from ranp.tracing.trace import MAKES_OUTPUT, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
@@ -130,7 +131,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
+            noted = len(self.space.left)
             found(op)
+            if len(self.space.left) > noted:
+                self.space.sources.append((noted, len(self.space.left), name, where))
             if self.watches:
                 self._remember_unread(op)
             if op.split:
@@ -217,7 +221,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
         for tensor in labelled:
             for vector in labels_of(tensor).values():
-                self.space.pin(vector, "an operator without a rule", op.where, op=str(func))
+                self.space.pin(vector, "an operator without a rule", op.where, op=str(func), cause=Cause.OPERATOR)
         if labelled:
             self.ledger.unknown[f"{func} in {op.where or 'the network'}"] = None
         for out in flat_tensors(op.out):
@@ -298,23 +302,23 @@ def run_labelled(
     """
     model.train(train)
     with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
-        if seed is None:
-            ambient_seed()
-        else:
-            seed_everything(seed)
+        if seed is not None:
+            reseed(seed)
+        ambient_seed(seed or 0)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
-        before = drawn_so_far()
+        before = RandomState.now()
         with mode, MadeFromNumbers():
             outputs = call(model, inputs)
-        python, numbers = drawn_so_far(), any(record.name in TO_PYTHON for record in ledger.records)
-        ledger.drew = python[:2] != before[:2] or (numbers and not torch.equal(python[2], before[2]))
+        after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
+        ledger.drew = after.python_moved(before) or (numbers and not torch.equal(after.cpu, before.cpu))
     for tensor in tensors_in(outputs):
         mode.read(tensor)
         for vector in labels_of(tensor).values():
-            space.pin(vector[vector != FILLER], "makes the network's output", "output")
+            space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
-            space.pin(vector, "channels are told by their number", "output")
+            space.pin(vector, "channels are told by their number", "")
     for tensor in mode.never_read():
         for vector in labels_of(tensor).values():
-            space.pin(vector[vector != FILLER], "made but never read by an operator that was seen", "")
+            reason = "made but never read by an operator that was seen"
+            space.pin(vector[vector != FILLER], reason, "", cause=Cause.UNSEEN)
     return outputs

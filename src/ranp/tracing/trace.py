@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +13,44 @@ import numpy.typing as npt
 from ranp.errors import PlanMismatchError, unknown_name
 from ranp.running.recording import LeafCall, OpCall
 
+if TYPE_CHECKING:
+    from ranp.tracing.groups import Group, Links
+
 ClassIds = npt.NDArray[np.int64]
 """One integer per channel: 0 = must stay, any other number = stays or goes with all channels of that number."""
 
 PINNED = 0
+
+
+class Cause(str, Enum):
+    """Why channels must stay whatever their scores, in one word: the key under which reports count them."""
+
+    OUTPUT = "output"
+    """They make the network's output."""
+    CODE = "code"
+    """Python code assumes their number, or takes another path without them."""
+    OPERATOR = "operator"
+    """An operator without a rule reads them."""
+    OPERATION = "operation"
+    """An operator needs all the channels that it meets."""
+    UNUSED = "unused"
+    """Their layer did not run on the example."""
+    UNSEEN = "unseen"
+    """They are made, and no operator that was seen reads them."""
+    SINGLE = "single"
+    """The layer has a single channel."""
+    REQUEST = "request"
+    """They were to be kept."""
+    GRADIENT = "gradient"
+    """The layer has no scores."""
+    COUPLING = "coupling"
+    """They stand or fall with channels that stay."""
+    OTHER = "other"
+
+    __str__ = str.__str__
+
+
+MAKES_OUTPUT = "makes the network's output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +63,11 @@ class Pin:
     channels: int
     op: str = ""
     """Operator to blame, if one is."""
+    cause: Cause = Cause.OTHER
 
     def __str__(self) -> str:
-        told = f"{self.reason} ({self.op})" if self.op else self.reason
-        return f"{told} in {self.where}" if self.where else told
+        clause = f"{self.reason} ({self.op})" if self.op else self.reason
+        return f"{clause} in {self.where}" if self.where else clause
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +108,7 @@ class Layer:
         return not self.classes.any()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Trace:
     """What one run of a network tells: its layers, costs, and which channels stand or fall together.
 
@@ -86,6 +123,18 @@ class Trace:
         pins: Why channels must stay.
         unknown: Operators the tracer has no rule for, as ``"operator in module"``.
         parameters: Shape of every parameter.
+        links: How channels came to be one class, for ``groups``.
+
+    ``print(trace)`` shows the groups of coupled layers:
+
+        >>> from torch import nn, zeros
+        >>> from ranp import trace
+        >>> print(trace(nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 2, 1)), zeros(1, 1, 8, 8)))
+        2 layers in 2 groups; 8 of 10 channels can go
+        channels  can go  layers  joined by  must stay
+               8       8  0
+               2       0  2                  2 output
+        must stay: 2 output
     """
 
     layers: tuple[Layer, ...]
@@ -97,6 +146,21 @@ class Trace:
     pins: tuple[Pin, ...] = ()
     unknown: tuple[str, ...] = ()
     parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    links: Links | None = None
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self.layers)} layers, {self.prunable:,} of {self.channels:,} channels can go)"
+
+    def __str__(self) -> str:
+        from ranp.tracing.groups import table
+
+        return table(self)
+
+    def groups(self) -> tuple[Group, ...]:
+        """Layers whose channels stand or fall together, through what, and what must stay: each layer in one group."""
+        from ranp.tracing.groups import groups_of
+
+        return groups_of(self)
 
     def layer(self, name: str) -> Layer:
         """The layer of that name."""

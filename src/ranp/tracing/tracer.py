@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,33 +15,22 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.arguments import told
-from ranp.errors import UnsupportedError
-from ranp.running.calling import at_least_two, redrawn, tensors_in, unwrap
+from ranp.errors import UnsupportedError, asked
+from ranp.running.calling import at_least_two, first_line, redrawn, tensors_in, unwrap
 from ranp.running.copies import copy_model, holdings, redraw_weights
 from ranp.running.dataless import execute, to_meta
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import LeafCall, LeafRecorder, OpCall, true_flops
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
-from ranp.tracing.learning import CodePin, Failure, Lessons, learn
+from ranp.tracing.learning import CodePin, Lessons, learn
 from ranp.tracing.ledger import Ledger, OpRecord
+from ranp.tracing.mirrors import watch_norms
 from ranp.tracing.operation import labels_of
-from ranp.tracing.probing import (
-    Comparison,
-    LooseComparison,
-    Mask,
-    MisalignedError,
-    finished,
-    keeps_of,
-    labels_at,
-    meeting_constants,
-    narrowed,
-    random_keep,
-    restricted,
-)
+from ranp.tracing.probing import Failure, labels_at, meeting_constants, narrowed, random_keep
 from ranp.tracing.running import Births, give_birth, run_labelled
-from ranp.tracing.trace import Trace
+from ranp.tracing.trace import Cause, Trace
+from ranp.tracing.trials import probe
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +79,7 @@ class Run:
 
 
 class Tracer:
-    """Everything known about one network while it is traced, and the certificate run for a slim version of it."""
+    """Everything known about one network while it is traced."""
 
     def __init__(self, model: nn.Module, example: Any) -> None:
         self.model = model
@@ -107,7 +96,6 @@ class Tracer:
         self.ops: dict[int, OpCall] = {}
         self.settled = False
         self.lessons = Lessons()
-        self.failure: Failure | None = None
 
     def trace(self) -> Trace:
         """Runs, probes, and runs again until a cut network behaves as the classes say."""
@@ -151,7 +139,7 @@ class Tracer:
                 raise UnsupportedError(
                     f"the network does not run without data ({told(error)}). Pass a real example, not one on meta."
                 ) from error
-            logger.info("running on the real example, since the network needs data: %s", _brief(error))
+            logger.info("running on the real example, since the network needs data: %s", first_line(error))
             self.meta = False
             try:
                 self.run_full()
@@ -159,7 +147,7 @@ class Tracer:
                 shapes = [tuple(t.shape) for t in tensors_in(self.example)]
                 raise UnsupportedError(
                     f"the network does not run on the example of shapes {shapes}: {told(real)}. "
-                    "Pass inputs of one call as example=."
+                    f"Pass inputs of one call as {asked('example')}."
                 ) from real
 
     def settle(self) -> Classes:
@@ -171,13 +159,13 @@ class Tracer:
                 return classes
             wide = random_keep(classes, self.births, seed=round_ % 2)
             for keep in (wide, narrowed(wide, classes, self.births)):
-                failure = None if keep is None else self.probe(classes, keep)
+                failure = None if keep is None else probe(self, classes, keep)
                 if failure is not None:
                     learn(self, classes, keep, failure)
                     break
             else:
                 return classes
-        self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "")
+        self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "", cause=Cause.CODE)
         return self.space.resolve()
 
     def run_full(self) -> None:
@@ -193,23 +181,23 @@ class Tracer:
                 self.births = give_birth(copy, self.space, self.births or None)
                 before = holdings(copy)
             try:
-                outputs = self._run(copy, self.space, run.ledger, self.births, train, full=True)
+                outputs = self.run(copy, self.space, run.ledger, self.births, train, full=True)
                 run.shapes = [tuple(tensor.shape) for tensor in tensors_in(outputs)]
             except Exception as error:
                 if not train:
                     raise
-                run.failed = _brief(error)
+                run.failed = first_line(error)
                 logger.warning("the network does not run in train mode on the example: %s", run.failed)
             else:
                 self._draw_again(run, train)
         touched = set().union(*(run.ledger.touched for run in self.runs.values()))
         for (name, _), labels in self.births.items():
             if name not in touched:
-                self.space.pin(labels, "no operator of the run used it", "", quiet=True)
+                self.space.pin(labels, "no operator of the run used it", "", cause=Cause.UNUSED)
         for one, other in self.lessons.unions:
             self.space.unite(one, other)
         for vector, reason in self.lessons.distrusted:
-            self.space.pin(vector, reason, "")
+            self.space.pin(vector, reason, "", cause=Cause.CODE)
         self._keep_what_decides()
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
@@ -219,7 +207,7 @@ class Tracer:
     def pin_at(self, record: OpRecord, vectors: Sequence[Vector], pin: CodePin) -> None:
         """Keeps channels of an operator as a failed trial demands."""
         for vector in meeting_constants(record) if pin.constants else vectors:
-            self.space.pin(vector[vector != FILLER], pin.reason, record.where, op=record.name)
+            self.space.pin(vector[vector != FILLER], pin.reason, record.where, op=record.name, cause=Cause.CODE)
 
     def _draw_again(self, run: Run, train: bool) -> None:
         """Runs a network that draws its path at random along other paths too, into the same notebook."""
@@ -236,9 +224,9 @@ class Tracer:
             give_birth(copy, self.space, self.births)
             options: dict[str, Any] = {"full": True, "again": True, "seed": seed, "by_data": by_data}
             try:
-                self._run(copy, self.space, ledger, self.births, train, **options)
+                self.run(copy, self.space, ledger, self.births, train, **options)
             except Exception as error:
-                logger.info("a path drawn at random does not run: %s", _brief(error))
+                logger.info("a path drawn at random does not run: %s", first_line(error))
             same = same + 1 if [(record.name, record.where) for record in ledger.records] == base else 0
             run.ledger.join(ledger)
 
@@ -251,9 +239,10 @@ class Tracer:
         read = {int(root) for vector in self.space.contracted for root in roots[vector]}
         for vector, where in deciding:
             alone = vector[[int(root) not in read for root in roots[vector]]]
-            self.space.pin(alone[alone != FILLER], "code decides by its values what to do next", where, op="item")
+            reason = "code decides by its values what to do next"
+            self.space.pin(alone[alone != FILLER], reason, where, op="item", cause=Cause.CODE)
 
-    def _run(
+    def run(
         self,
         copy: nn.Module,
         space: LabelSpace,
@@ -266,6 +255,7 @@ class Tracer:
         by_data: bool = False,
         **more: Any,
     ) -> Any:
+        """Runs a copy with labels: the full network, or a cut one that decides by data as the full one did."""
         inputs = to_meta(self.example) if self.meta else self.example
         if by_data:
             inputs = redrawn(inputs, more["seed"])
@@ -277,9 +267,8 @@ class Tracer:
             options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:
             if full:
-                for name, module in copy.named_modules():
-                    if bare_norm(module):
-                        stack.callback(module.register_forward_pre_hook(self._watch(name, module)).remove)
+                for hook in watch_norms(copy, self.space, self.attributes):
+                    stack.callback(hook.remove)
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
             if full and not train and not again:
@@ -298,95 +287,12 @@ class Tracer:
             size = sum(tensor.numel() for tensor in flat_tensors(out))
             self.ops[index] = OpCall(where, str(getattr(func, "_overloadpacket", func)), flops, size)
 
-    def _watch(self, name: str, module: nn.Module) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-        """Norms without parameters still mirror their channel count in an attribute: watch what comes in."""
-        attribute = mirrored_attribute(module)
-        first = -len(getattr(module, attribute)) if attribute == "normalized_shape" else 1
-
-        def watch(module: nn.Module, args: tuple[Any, ...]) -> None:
-            for dim, vector in labels_of(args[0] if args else None).items():
-                at = dim - args[0].dim() - first if first < 0 else 0 if dim == 1 else -1
-                if at >= 0:
-                    key = (f"{name}.{attribute}", at)
-                    self.space.unite(self.attributes.setdefault(key, vector), vector)
-
-        return watch
-
-    def probe(self, classes: Classes, keep: Mask) -> tuple[bool, int, str] | None:
-        """Runs a cut copy in each mode beside the full records; tells mode, operator and reason of a failure."""
-        keeps = keeps_of({**self.births, **self.attributes}, keep)
-        copy = before = None
-        for train, run in self.runs.items():
-            if run.failed or (train and self.trains_alike()):
-                continue
-            if copy is None or not self.meta or holdings(copy) != before:
-                copy = cut_copy(self.model, keeps, meta=self.meta)
-                before = holdings(copy)
-            failure = self.compare(copy, classes, keep, train)
-            if failure is not None:
-                return (train, *failure)
-        return None
-
-    def trains_alike(self) -> bool:
-        """True if train mode runs the operators of eval mode on the same channels, but for what norms and dropout add.
-
-        Then a trial cut that runs in one mode runs in the other.
-        """
-        one, other = ([r for r in self.runs[mode].ledger.records if self._tells(r)] for mode in (False, True))
-        return len(one) == len(other) and all(
-            a.name == b.name
-            and a.where == b.where
-            and len(a.inputs) == len(b.inputs)
-            and all(x[:2] == y[:2] and np.array_equal(x[2], y[2]) for x, y in zip(a.inputs, b.inputs, strict=True))
-            for a, b in zip(one, other, strict=True)
-        )
-
-    def _tells(self, record: OpRecord) -> bool:
-        """True for operators on channels, outside of dropout."""
-        return bool(record.inputs) and record.where not in self.dropouts
-
-    def compare(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[int, str] | None:
-        """Runs a cut copy beside the full network's records; None if they agree at every operator."""
-        expected = self.runs[train].ledger.records
-        return self._compare(slim, Comparison(expected, classes.roots, keep, numbers=self.meta), train)
-
-    def follows(self, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> tuple[bool | None, str]:
-        """The same for a copy with single channels: whether they agree (None: nobody can tell), and what differs."""
-        expected = self.runs[train].ledger.records
-        comparison = LooseComparison(expected, classes.roots, keep, numbers=self.meta)
-        failure = self._compare(slim, comparison, train)
-        if failure is not None:
-            return False, failure[1]
-        return (None if comparison.lost else True), ""
-
-    def _compare(self, slim: nn.Module, comparison: Comparison, train: bool) -> tuple[int, str] | None:
-        births = restricted(self.births, comparison.keep)
-        scratch, ledger = LabelSpace(size=self.space.size), Ledger()
-        give_birth(slim, scratch, births)
-        try:
-            out = self._run(slim, scratch, ledger, births, train, full=False, before=comparison)
-            finished(comparison, len(ledger.records))
-        except MisalignedError as error:
-            self.failure = (train, error.index, error.detail)
-            return self.failure[1:]
-        except Exception as error:
-            at = len(ledger.records) - (1 if ledger.in_flight else 0)
-            self.failure = (train, at, f"code assumes a size: {_brief(error)}")
-            return self.failure[1:]
-        shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
-        if shapes == self.runs[train].shapes:
-            return None
-        last = min(len(ledger.records), len(comparison.expected)) - 1
-        self.failure = (train, last, f"the outputs have shapes {shapes}, not {self.runs[train].shapes}")
-        return self.failure[1:]
-
-    def layers_to_blame(self) -> tuple[str, ...]:
-        """Layers whose channels the operator reads at which the last comparison failed, or the nearest before it."""
-        if self.failure is None:
+    def layers_to_blame(self, failure: Failure | None) -> tuple[str, ...]:
+        """Layers whose channels the operator reads at which a comparison failed, or the nearest before it."""
+        if failure is None:
             return ()
-        train, index, _ = self.failure
-        classes = self.space.resolve()
-        found = labels_at(self.runs[train].ledger.records, index, lambda vector: bool(classes.ids[vector].any()))
+        classes, records = self.space.resolve(), self.runs[failure.train].ledger.records
+        found = labels_at(records, failure.index, lambda vector: bool(classes.ids[vector].any()))
         ids = {int(i) for vectors in found.values() for vector in vectors for i in classes.ids[vector]} - {0}
         return tuple(layer.name for layer in self.assembled(classes).layers if ids & set(layer.classes.tolist()))
 
@@ -396,35 +302,15 @@ class Tracer:
         whole = [layer.classes for layer in self.assembled(classes).layers if layer.name in names]
         ids = np.unique(np.concatenate(whole))
         self.lessons.distrusted.append((np.flatnonzero(np.isin(classes.ids, ids[ids != 0])), reason))
-        self.space.pin(*self.lessons.distrusted[-1], "")
+        self.space.pin(*self.lessons.distrusted[-1], "", cause=Cause.CODE)
         return self.assembled(self.settle())
 
-    def relearned(self) -> Trace:
-        """The Trace once what the last failed comparison taught is taken in."""
-        if self.failure is not None:
-            learn(self, self.space.resolve(), None, self.failure)
-            self.failure = None
+    def relearned(self, failure: Failure | None) -> Trace:
+        """The Trace once what a failed comparison taught is taken in."""
+        if failure is not None:
+            learn(self, self.space.resolve(), None, failure)
         return self.assembled(self.settle())
-
-
-def bare_norm(module: nn.Module) -> bool:
-    """True for norms that hold no tensor, so that no cut would reach their channel count."""
-    kinds = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
-    return isinstance(module, kinds) and not list(module.parameters()) and getattr(module, "running_mean", None) is None
-
-
-def mirrored_attribute(module: nn.Module) -> str:
-    """The attribute in which a norm keeps its channel count."""
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        return "normalized_shape"
-    return "num_channels" if isinstance(module, nn.GroupNorm) else "num_features"
 
 
 def _any(vector: Vector) -> bool:
     return bool(vector.any())
-
-
-def _brief(error: BaseException) -> str:
-    """First line of an error, with its type."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]

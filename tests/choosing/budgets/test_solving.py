@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 import ranp
-from ranp.choosing.budgets.metering import COUNTED, CountingMeter
-from ranp.choosing.budgets.parsing import parse_all
+from ranp.choosing.budgets.budget import parse_all
+from ranp.choosing.budgets.metering import CountingMeter
 from ranp.choosing.budgets.ranking import Steps, families_of
 from ranp.choosing.budgets.solving import FULL, Limit, Solution, limits_of, longest, solve
-from ranp.choosing.budgets.staging import Scene, cut
 from ranp.choosing.coupling import ALWAYS
 from ranp.choosing.selection import Selection
-from ranp.costs.step import TrainingStep
+from ranp.costs.quantities import QUANTITIES
+from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
-from ranp.tracing.layout import flags_of
+from ranp.tracing.choice import Choice
 from tests.support.oracles import random_scores
 from tests.support.random_networks import Program, programs
 
+COUNTED = ("flops", "macs", "params", "memory")
 calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
@@ -38,13 +39,16 @@ class Bench:
         self.trace = ranp.trace(model, inputs)
         scores = random_scores(self.trace, np.random.default_rng(seed))
         self.selection = Selection.of(scores, self.trace, scope=scope, **options)  # type: ignore[arg-type]
-        self.meter = CountingMeter(Scene(model, inputs, TrainingStep()), self.selection, COUNTED)
+        self.setup = StepSetup(model, inputs)
 
     def limits(self, *budgets: str) -> tuple[Limit, ...]:
-        return limits_of(parse_all(budgets), [self.meter], self.selection.coupling.size)
+        return limits_of(parse_all(budgets), self.meters(*budgets), self.selection.coupling.size)
+
+    def meters(self, *budgets: str) -> list[CountingMeter]:
+        return [CountingMeter(budget.quantity, self.setup, self.trace) for budget in parse_all(budgets)]
 
     def solved(self, *budgets: str) -> Solution:
-        return solve(self.selection, [self.meter], self.limits(*budgets))
+        return solve(self.selection, self.meters(*budgets), self.limits(*budgets))
 
     def slim_costs(self, solution: Solution, *names: str) -> list[int]:
         """From the slim network itself, profiled."""
@@ -96,7 +100,7 @@ def assert_nothing_more_fits(bench: Bench, solution: Solution, limits: tuple[Lim
     for step in left.values():
         grown = solution.stays.copy()
         grown[steps.of(step)] = True
-        bill = dict(zip(COUNTED, bench.meter(grown), strict=True))
+        bill = {meter.quantity.name: meter(grown) for meter in bench.meters(*(limit.budget.text for limit in limits))}
         assert any(bill[limit.budget.resource] > limit.most for limit in limits)
 
 
@@ -203,7 +207,7 @@ def test_longest(size: int, last: int) -> None:
 def test_what_is_cut_is_what_the_plan_keeps() -> None:
     bench = Bench(unet_like(), INPUTS)
     solution = bench.solved("flops=20%")
-    shapes = [tuple(p.shape) for p in cut(bench.selection, bench.model, solution.stays).parameters()]
+    shapes = [tuple(p.shape) for p in Choice(bench.trace, solution.stays).cut(bench.model).parameters()]
     slim = ranp.slim(bench.model, bench.selection.build(solution.stays))
     assert shapes == [tuple(p.shape) for p in slim.parameters()]
 
@@ -211,15 +215,14 @@ def test_what_is_cut_is_what_the_plan_keeps() -> None:
 class Bumpy:
     """Time as machines have it: one channel above a multiple of four costs more than the next multiple."""
 
-    resources = ("latency",)
-    rises = False
+    quantity = QUANTITIES.get("latency")
 
     def __init__(self, bench: Bench) -> None:
-        self._coupling = bench.selection.coupling
+        self._trace = bench.trace
 
-    def __call__(self, stays: np.ndarray) -> tuple[float]:
-        widths = [int(np.count_nonzero(flags)) for flags in self._coupling.split(stays[self._coupling.classes])]
-        return (sum((-(-width // 4) * 4) + (5 if width % 4 else 0) for width in widths) * 1e-3,)
+    def __call__(self, stays: np.ndarray) -> float:
+        widths = map(len, Choice(self._trace, stays).kept.values())
+        return sum((-(-width // 4) * 4) + (5 if width % 4 else 0) for width in widths) * 1e-3
 
 
 @pytest.mark.parametrize("share", [95, 80, 60, 50])
@@ -228,9 +231,9 @@ def test_costs_that_do_not_rise_with_every_channel_are_met_too(share: int) -> No
     meter = Bumpy(bench)
     limits = limits_of(parse_all(f"latency={share}%"), [meter], bench.selection.coupling.size)
     solution = solve(bench.selection, [meter], limits)
-    assert meter(solution.stays)[0] == solution.after[0] <= limits[0].most
+    assert meter(solution.stays) == solution.after[0] <= limits[0].most
     plans = [bench.selection.plan(k / 48 * bench.selection.max_share(), exact=True) for k in range(49)]
-    fitting = [p for p in plans if meter(flags_of(bench.trace, p.kept))[0] <= limits[0].most]
+    fitting = [p for p in plans if meter(Choice.of_plan(bench.trace, p).stays) <= limits[0].most]
     widest = max((sum(plan.widths.values()) for plan in fitting), default=0)
     assert sum(bench.selection.build(solution.stays).widths.values()) >= 0.9 * widest
 

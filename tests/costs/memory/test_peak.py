@@ -83,6 +83,8 @@ def parts_of(found: Footprint) -> dict[str, int]:
     [
         pytest.param(TrainingStep(), marks=pytest.mark.hardware),
         TrainingStep(optimiser="momentum", batch=4),
+        TrainingStep(optimiser="nesterov"),
+        TrainingStep(optimiser="amsgrad"),
         pytest.param(TrainingStep(optimiser="sgd", batch=1), marks=pytest.mark.hardware),
         TrainingStep(optimiser="rmsprop", precision="float64"),
         pytest.param(TrainingStep(optimiser="sgd", precision="amp-bfloat16"), marks=pytest.mark.hardware),

@@ -1,4 +1,4 @@
-"""A rehearsal against the step that really runs, operator by operator, and against what it may not do."""
+"""A step trace against the step that really runs, operator by operator, and against what it may not do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ranp.costs.step import Rehearsal, TrainingStep, recorder, rehearse
+from ranp.costs.step import StepTrace, TrainingStep, recorder, trace_step
 from ranp.costs.step.records import OPTIMISERS
 from ranp.errors import UnsupportedError
 from ranp.running import copies
@@ -50,7 +50,7 @@ def real_step(model: nn.Module, x: Tensor, target: Tensor, optimiser: torch.opti
 @pytest.mark.parametrize("amp", [False, True])
 def test_is_the_real_step_operator_by_operator(name: str, amp: bool) -> None:
     model, x = network(name)
-    seen = rehearse(model, x, step=TrainingStep(precision="amp-bfloat16" if amp else "float32"))
+    seen = trace_step(model, x, step=TrainingStep(precision="amp-bfloat16" if amp else "float32"))
     labels = next(s for s in seen.storages if s.kind == "input" and s.dtype == torch.int64)
     real = real_step(
         model.train(), x, torch.zeros(labels.shape, dtype=torch.int64), torch.optim.Adam(model.parameters()), amp
@@ -64,7 +64,7 @@ def test_is_the_real_step_operator_by_operator(name: str, amp: bool) -> None:
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_state_is_what_torch_keeps(name: str) -> None:
     model, x = network("unet")
-    seen = rehearse(model, x, step=TrainingStep(optimiser=name))
+    seen = trace_step(model, x, step=TrainingStep(optimiser=name))
     optimiser = {
         "sgd": lambda p: torch.optim.SGD(p), "momentum": lambda p: torch.optim.SGD(p, momentum=0.9),
         "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "none": None,
@@ -84,7 +84,7 @@ def test_state_is_what_torch_keeps(name: str) -> None:
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_every_storage_lives_once_and_only_while_it_lives(name: str, checkpointing: bool) -> None:
     model, x = network(name)
-    seen = rehearse(model, x, step=TrainingStep(checkpointing=checkpointing))
+    seen = trace_step(model, x, step=TrainingStep(checkpointing=checkpointing))
     end = len(seen.calls)
     made = [call_index for call_index, call in enumerate(seen.calls) for _ in call.outputs]
     assert made
@@ -105,15 +105,15 @@ def test_every_storage_lives_once_and_only_while_it_lives(name: str, checkpointi
     assert by_kind["parameter"] == by_kind["gradient"] == sum(p.nbytes for p in model.parameters())
 
 
-def same(first: Rehearsal, second: Rehearsal) -> bool:
+def same(first: StepTrace, second: StepTrace) -> bool:
     return first.calls == second.calls and first.storages == second.storages
 
 
 def test_is_the_same_every_time_and_on_meta() -> None:
     model, x = network("unet")
-    first = rehearse(model, x)
-    assert same(first, rehearse(model, x))
-    assert same(first, rehearse(copies.copy_model(model, meta=True), x.to("meta")))
+    first = trace_step(model, x)
+    assert same(first, trace_step(model, x))
+    assert same(first, trace_step(copies.copy_model(model, meta=True), x.to("meta")))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -121,14 +121,14 @@ def test_is_the_same_every_time_and_on_meta() -> None:
 def test_shortcuts_change_nothing(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = network(name)
     step = TrainingStep(precision=precision, optimiser="rmsprop")
-    quick = rehearse(model, x, step=step)
+    quick = trace_step(model, x, step=step)
     monkeypatch.setattr(recorder, "shortcut", lambda *_: None)
-    assert same(quick, rehearse(model, x, step=step))
+    assert same(quick, trace_step(model, x, step=step))
 
 
 def test_other_widths_run_the_same_operators_with_the_same_settings() -> None:
     x = torch.empty(2, 1, 8, 8, 8, device="meta")
-    wide, slim = rehearse(TinyUNet(12), x), rehearse(TinyUNet(5), x)
+    wide, slim = trace_step(TinyUNet(12), x), trace_step(TinyUNet(5), x)
     assert [call.op for call in wide.calls] == [call.op for call in slim.calls]
     views = ("aten.slice", "aten.split", "aten.narrow")
     differing = {a.op for a, b in zip(wide.calls, slim.calls, strict=True) if a.settings != b.settings}
@@ -140,7 +140,7 @@ def test_leaves_the_model_alone() -> None:
     model.eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     drawn = torch.get_rng_state()
-    rehearse(model, x, step=TrainingStep(checkpointing=True))
+    trace_step(model, x, step=TrainingStep(checkpointing=True))
     assert not model.training
     assert all(p.grad is None for p in model.parameters())
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
@@ -150,7 +150,7 @@ def test_leaves_the_model_alone() -> None:
 
 def test_backward_belongs_to_the_module_that_ran_forward() -> None:
     model, x = network("unet")
-    seen = rehearse(model, x)
+    seen = trace_step(model, x)
     forward = [call.module for call in seen.calls if call.op == "aten.convolution.default"]
     backward = [call.module for call in seen.calls if call.op == "aten.convolution_backward.default"]
     assert forward == ["first.0", "deep.0", "last.0", "head"]
@@ -161,7 +161,7 @@ def test_backward_belongs_to_the_module_that_ran_forward() -> None:
 
 def test_inference_keeps_nothing() -> None:
     model, x = network("unet")
-    seen = rehearse(model.train(), x, step=None)
+    seen = trace_step(model.train(), x, step=None)
     assert {call.phase for call in seen.calls} == {"forward"}
     assert {s.kind for s in seen.storages} == {"parameter", "buffer", "input", "activation"}
     outliving = [s for s in seen.storages if s.kind == "activation" and s.dies == len(seen.calls)]
@@ -170,7 +170,7 @@ def test_inference_keeps_nothing() -> None:
 
 def test_autocast_computes_in_half_and_keeps_single() -> None:
     model, x = network("unet")
-    seen = rehearse(model, x, step=TrainingStep(precision="amp-bfloat16"))
+    seen = trace_step(model, x, step=TrainingStep(precision="amp-bfloat16"))
     convolutions = [call for call in seen.calls if call.op.startswith("aten.convolution")]
     assert {x.dtype for call in convolutions for x in call.inputs} == {torch.bfloat16}
     assert {s.dtype for s in seen.storages if s.kind in ("parameter", "gradient")} == {torch.float32}
@@ -182,7 +182,7 @@ def test_autocast_computes_in_half_and_keeps_single() -> None:
 @pytest.mark.parametrize(("precision", "dtype"), [("float64", torch.float64), ("bfloat16", torch.bfloat16)])
 def test_whole_network_in_another_precision(precision: str, dtype: torch.dtype) -> None:
     model, x = network("residual")
-    seen = rehearse(model, x, step=TrainingStep(precision=precision))
+    seen = trace_step(model, x, step=TrainingStep(precision=precision))
     kinds = ("parameter", "gradient", "activation")
     assert {s.dtype for s in seen.storages if s.kind in kinds and s.dtype.is_floating_point} == {dtype}
 
@@ -190,23 +190,23 @@ def test_whole_network_in_another_precision(precision: str, dtype: torch.dtype) 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_batch_is_that_of_the_step(batch: int) -> None:
     model, x = network("residual")
-    asked = rehearse(model, x, step=TrainingStep(batch=batch))
-    given = rehearse(model, torch.empty(batch, *x.shape[1:], device="meta"))
+    asked = trace_step(model, x, step=TrainingStep(batch=batch))
+    given = trace_step(model, torch.empty(batch, *x.shape[1:], device="meta"))
     assert same(asked, given)
 
 
 def test_batch_of_one_that_norms_refuse_becomes_two() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    seen = rehearse(model, torch.empty(1, 4))
+    seen = trace_step(model, torch.empty(1, 4))
     assert seen.step is not None
     assert seen.step.batch == 2
-    assert same(seen, rehearse(model, torch.empty(2, 4)))
+    assert same(seen, trace_step(model, torch.empty(2, 4)))
 
 
 def test_loss_and_target_are_the_users() -> None:
     model, x = network("residual")
     target = torch.zeros(1, 2, 12, 12, 12)
-    seen = rehearse(model, x, loss=lambda output, wanted: (output - wanted).abs().mean(), target=target)
+    seen = trace_step(model, x, loss=lambda output, wanted: (output - wanted).abs().mean(), target=target)
     assert next(call.op for call in seen.calls if call.phase == "loss") == "aten.sub.Tensor"
     assert sum(s.bytes for s in seen.storages if s.kind == "input") == x.nbytes + target.nbytes
 
@@ -221,7 +221,7 @@ def test_integer_inputs_may_be_asked_for_their_values() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.head(self.words(x[:, : int(x.max())])).mean(1)
 
-    seen = rehearse(Words(), torch.tensor([[1, 2, 3, 0], [1, 1, 1, 1]]))
+    seen = trace_step(Words(), torch.tensor([[1, 2, 3, 0], [1, 1, 1, 1]]))
     assert next(call for call in seen.calls if "embedding" in call.op).outputs[0].shape == (2, 3, 4)
 
 
@@ -230,13 +230,13 @@ def test_network_that_asks_for_values_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) if x.sum() > 0 else x
 
-    with pytest.raises(UnsupportedError, match="Gated cannot be rehearsed without data"):
-        rehearse(Gated(3, 3), torch.ones(2, 3))
+    with pytest.raises(UnsupportedError, match="Gated cannot run a step without data"):
+        trace_step(Gated(3, 3), torch.ones(2, 3))
 
 
 def test_wrong_example_is_refused_in_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(UnsupportedError, match="cannot be rehearsed without data"):
-        rehearse(TinyUNet(), torch.empty(2, 7, 8, 8, 8))
+    with pytest.raises(UnsupportedError, match="cannot run a step without data"):
+        trace_step(TinyUNet(), torch.empty(2, 7, 8, 8, 8))
     assert not caplog.records
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ranp.costs.step import Call, Sized, TrainingStep, rehearse, rerun
+from ranp.costs.step import Call, Sized, TrainingStep, rerun, trace_step
 from ranp.errors import UnsupportedError
 from ranp.running.operators import flat_tensors
 from tests.support.training_networks import NETWORKS, network
@@ -15,7 +15,7 @@ from tests.support.training_networks import NETWORKS, network
 @pytest.mark.parametrize("precision", ["float32", "amp-bfloat16"])
 def test_every_call_runs_again(name: str, precision: str) -> None:
     model, x = network(name)
-    for call in rehearse(model, x, step=TrainingStep(precision=precision)).calls:
+    for call in trace_step(model, x, step=TrainingStep(precision=precision)).calls:
         if any(tensor.scattered for tensor in call.inputs) and "view" in call.op:
             continue  # a view of a transposed tensor needs the very same strides
         made = [(tuple(tensor.shape), tensor.dtype) for tensor in flat_tensors(rerun(call)())]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ranp
-from ranp.costs.step import Call, Rehearsal, Sized, rehearse, rerun
+from ranp.costs.step import Call, Sized, StepTrace, rerun, trace_step
 from ranp.costs.time.calls import Heavy, Light, kernel_of, placed, pointwise_amounts, pointwise_at, resized, thinned
 
 
@@ -39,16 +39,16 @@ class Block(nn.Module):
 EXAMPLE = torch.zeros(2, 2, 4, 4, 4)
 
 
-def steps(model: Callable[[int], nn.Module] = Block, *widths: int) -> list[Rehearsal]:
-    return [rehearse(model(width), EXAMPLE) for width in widths]
+def steps(model: Callable[[int], nn.Module] = Block, *widths: int) -> list[StepTrace]:
+    return [trace_step(model(width), EXAMPLE) for width in widths]
 
 
 @pytest.fixture(scope="module")
-def full_and_thin() -> list[Rehearsal]:
+def full_and_thin() -> list[StepTrace]:
     return steps(Block, 16, 6)
 
 
-def test_the_table_of_a_heavy_call_is_the_same_at_every_width(full_and_thin: list[Rehearsal]) -> None:
+def test_the_table_of_a_heavy_call_is_the_same_at_every_width(full_and_thin: list[StepTrace]) -> None:
     full, thin = full_and_thin
     seen = 0
     for one, other in zip(full.calls, thin.calls, strict=True):
@@ -62,8 +62,8 @@ def test_the_table_of_a_heavy_call_is_the_same_at_every_width(full_and_thin: lis
     assert seen >= 12
 
 
-def test_a_resized_call_is_the_call_of_the_thin_network(full_and_thin: list[Rehearsal]) -> None:
-    for one, other in zip(*(rehearsal.calls for rehearsal in full_and_thin), strict=True):
+def test_a_resized_call_is_the_call_of_the_thin_network(full_and_thin: list[StepTrace]) -> None:
+    for one, other in zip(*(traced.calls for traced in full_and_thin), strict=True):
         place = placed(other)
         if isinstance(place, Heavy):
             made = resized(one, place.widths)
@@ -72,7 +72,7 @@ def test_a_resized_call_is_the_call_of_the_thin_network(full_and_thin: list[Rehe
             assert [tensor.shape for tensor in made.outputs] == [tensor.shape for tensor in other.outputs]
 
 
-def test_resized_calls_run(full_and_thin: list[Rehearsal]) -> None:
+def test_resized_calls_run(full_and_thin: list[StepTrace]) -> None:
     for call in full_and_thin[0].calls:
         place = placed(call)
         if isinstance(place, Heavy):
@@ -92,8 +92,8 @@ def test_resized_calls_run(full_and_thin: list[Rehearsal]) -> None:
                 assert [tuple(r.shape) for r in results if r.numel()] == shapes
 
 
-def test_light_calls_keep_their_curve_where_channels_are_the_second_extent(full_and_thin: list[Rehearsal]) -> None:
-    for one, other in zip(*(rehearsal.calls for rehearsal in full_and_thin), strict=True):
+def test_light_calls_keep_their_curve_where_channels_are_the_second_extent(full_and_thin: list[StepTrace]) -> None:
+    for one, other in zip(*(traced.calls for traced in full_and_thin), strict=True):
         here, there = placed(one), placed(other)
         if isinstance(here, Light):
             assert isinstance(there, Light)
@@ -133,7 +133,7 @@ def test_numbers_among_the_settings_do_not_make_a_new_curve() -> None:
     assert places[0] == places[1]
 
 
-def test_a_thinned_call_runs_and_moves_less_data(full_and_thin: list[Rehearsal]) -> None:
+def test_a_thinned_call_runs_and_moves_less_data(full_and_thin: list[StepTrace]) -> None:
     thin_calls = 0
     for call in full_and_thin[0].calls:
         place = placed(call)
@@ -152,7 +152,7 @@ def test_a_thinned_call_runs_and_moves_less_data(full_and_thin: list[Rehearsal])
 
 
 def test_torch_tells_which_kernel_it_takes() -> None:
-    call = next(call for call in rehearse(nn.Conv3d(64, 8, 3, padding=1), torch.zeros(1, 64, 32, 32, 32)).calls)
+    call = next(call for call in trace_step(nn.Conv3d(64, 8, 3, padding=1), torch.zeros(1, 64, 32, 32, 32)).calls)
     names = [kernel_of(call, (width, 8)) for width in range(1, 65)]
     assert names == [
         str(
@@ -173,13 +173,13 @@ def test_torch_tells_which_kernel_it_takes() -> None:
 def test_a_network_pruned_by_ranp_stays_in_the_tables() -> None:
     model, batch = Block(16), (torch.randn(2, 2, 4, 4, 4), torch.tensor([0, 2]))
     slim = ranp.prune(model, [batch], nn.functional.cross_entropy, sparsity=0.4, method="layerwise").model
-    full, thin = rehearse(model, EXAMPLE), rehearse(slim, EXAMPLE)
+    full, thin = trace_step(model, EXAMPLE), trace_step(slim, EXAMPLE)
     for one, other in zip(full.calls, thin.calls, strict=True):
         here, there = placed(one), placed(other)
         if isinstance(here, Heavy):
             assert isinstance(there, Heavy)
             assert here.key == there.key
-    elements = [sum(prod(t.shape) for call in rehearsal.calls for t in call.inputs) for rehearsal in (full, thin)]
+    elements = [sum(prod(t.shape) for call in traced.calls for t in call.inputs) for traced in (full, thin)]
     assert elements[1] < elements[0]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ranp.costs.step import TrainingStep, rehearse
+from ranp.costs.step import TrainingStep, trace_step
 from ranp.costs.time import Table, latency, step_time
 from ranp.costs.time.overhead import PHASES
 from ranp.errors import UnsupportedError
@@ -48,11 +48,11 @@ def test_a_step_and_an_inference_from_end_to_end(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 1
 
     table = Table.open()
-    full = rehearse(Tiny(8), EXAMPLE)
+    full = trace_step(Tiny(8), EXAMPLE)
     assert table.seconds(full) == seconds
     assert all(math.isfinite(t) and t >= 0 for t in table.by_call(full))
     for width in range(1, 9):
-        assert math.isfinite(table.seconds(rehearse(Tiny(width), EXAMPLE)))
+        assert math.isfinite(table.seconds(trace_step(Tiny(width), EXAMPLE)))
     assert table.reference > 0
     assert set(table._content.overhead) == set(PHASES)
 
@@ -81,12 +81,12 @@ def test_a_table_of_another_number_of_threads_measures_nothing(tmp_path: Path) -
     try:
         torch.set_num_threads(threads + 1)
         with pytest.raises(UnsupportedError, match="Open the table again"):
-            table.cover(rehearse(Tiny(2), EXAMPLE))
+            table.cover(trace_step(Tiny(2), EXAMPLE))
     finally:
         torch.set_num_threads(threads)
     assert not table.path.exists()
 
 
-def test_what_cannot_be_rehearsed_is_refused() -> None:
+def test_what_cannot_be_traced_is_refused() -> None:
     with pytest.raises(UnsupportedError):
         step_time(Tiny(4), torch.zeros(1, 3, 6, 6, 6))

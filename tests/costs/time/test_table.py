@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ranp.costs.step import Call, Rehearsal, TrainingStep, rehearse
+from ranp.costs.step import Call, StepTrace, TrainingStep, trace_step
 from ranp.costs.time import Table
 from ranp.costs.time.calls import Heavy, placed
 from ranp.costs.time.machine import cache_folder
@@ -57,12 +57,12 @@ class Clock:
         return self.factor * place.amount / 7
 
 
-def net(width: int = 24, *, step: TrainingStep | None = TrainingStep()) -> Rehearsal:  # noqa: B008
-    return rehearse(Net(width), EXAMPLE, step=step)
+def net(width: int = 24, *, step: TrainingStep | None = TrainingStep()) -> StepTrace:  # noqa: B008
+    return trace_step(Net(width), EXAMPLE, step=step)
 
 
 @pytest.fixture(scope="module")
-def full() -> Rehearsal:
+def full() -> StepTrace:
     return net()
 
 
@@ -71,7 +71,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_the_full_network_takes_the_sum_of_its_operators(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_the_full_network_takes_the_sum_of_its_operators(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     for call, seconds in zip(full.calls, table.by_call(full), strict=True):
@@ -83,7 +83,7 @@ def test_the_full_network_takes_the_sum_of_its_operators(full: Rehearsal, clock:
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 16, 17, 23])
-def test_any_lower_width_is_covered(full: Rehearsal, clock: Clock, tmp_path: Path, width: int) -> None:
+def test_any_lower_width_is_covered(full: StepTrace, clock: Clock, tmp_path: Path, width: int) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     asked = len(clock.asked)
@@ -93,7 +93,7 @@ def test_any_lower_width_is_covered(full: Rehearsal, clock: Clock, tmp_path: Pat
     assert len(clock.asked) == asked
 
 
-def test_nothing_is_measured_twice(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_nothing_is_measured_twice(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     asked = len(clock.asked)
@@ -107,7 +107,7 @@ def test_nothing_is_measured_twice(full: Rehearsal, clock: Clock, tmp_path: Path
     assert len(clock.asked) == asked
 
 
-def test_a_wider_network_adds_to_the_same_table(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_a_wider_network_adds_to_the_same_table(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     thin = net(5)
@@ -120,7 +120,7 @@ def test_a_wider_network_adds_to_the_same_table(full: Rehearsal, clock: Clock, t
     assert table.seconds(thin) == pytest.approx(before, rel=0.5)
 
 
-def test_what_all_rehearsals_agree_in_is_measured_at_that_size_only(clock: Clock, tmp_path: Path) -> None:
+def test_what_all_step_traces_agree_in_is_measured_at_that_size_only(clock: Clock, tmp_path: Path) -> None:
     full, others = net(24), [net(12), net(5)]
     table = Table.open(tmp_path / "all", measure=Clock())
     table.cover(full)
@@ -136,21 +136,21 @@ def test_what_all_rehearsals_agree_in_is_measured_at_that_size_only(clock: Clock
     }
     assert 2 in inputs
     with pytest.raises(UnsupportedError, match="other operators"):
-        fewer.cover(full, widths=[rehearse(nn.Conv3d(2, 2, 1), EXAMPLE)])
+        fewer.cover(full, widths=[trace_step(nn.Conv3d(2, 2, 1), EXAMPLE)])
 
 
-def test_the_file_brings_everything_back(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_the_file_brings_everything_back(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path / "new" / "folder", measure=clock)
     table.cover(full)
     again = Table.open(tmp_path / "new" / "folder", measure=clock)
     assert again.path == table.path
     assert again.size == table.size
-    for rehearsal in (full, net(7), net(16)):
-        assert again.by_call(rehearsal) == table.by_call(rehearsal)
+    for traced in (full, net(7), net(16)):
+        assert again.by_call(traced) == table.by_call(traced)
     assert [path.name for path in table.path.parent.iterdir()] == [table.path.name]
 
 
-def test_progress_is_told(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_progress_is_told(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     table = Table.open(tmp_path, measure=clock)
     table.cover(full, progress=lambda done, total: told.append((done, total)))
@@ -159,7 +159,7 @@ def test_progress_is_told(full: Rehearsal, clock: Clock, tmp_path: Path) -> None
     assert len(told) == len(clock.asked)
 
 
-def test_modules_share_the_step_among_them(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_modules_share_the_step_among_them(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     parts = table.by_module(full)
@@ -173,7 +173,7 @@ def test_modules_share_the_step_among_them(full: Rehearsal, clock: Clock, tmp_pa
     assert 0 < own <= parts["second"]
 
 
-def test_an_empty_table_and_an_unknown_operator_are_refused(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_an_empty_table_and_an_unknown_operator_are_refused(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     with pytest.raises(UnsupportedError, match="empty"):
         table.seconds(full)
@@ -184,14 +184,14 @@ def test_an_empty_table_and_an_unknown_operator_are_refused(full: Rehearsal, clo
     assert table.seconds(net(step=None)) > 0
 
 
-def test_another_device_is_refused(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_another_device_is_refused(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     for ask in (table.cover, table.seconds):
         with pytest.raises(UnsupportedError, match="device='cuda'"):
             ask(replace(full, device="cuda"))
 
 
-def test_an_operator_that_refuses_made_up_numbers_is_taken_for_a_copy(full: Rehearsal, tmp_path: Path) -> None:
+def test_an_operator_that_refuses_made_up_numbers_is_taken_for_a_copy(full: StepTrace, tmp_path: Path) -> None:
     clock = Clock()
 
     def picky(call: Call) -> float:
@@ -205,7 +205,7 @@ def test_an_operator_that_refuses_made_up_numbers_is_taken_for_a_copy(full: Rehe
     assert "aten.clone.default" in {call.op for call in clock.asked}
 
 
-def test_an_interrupted_cover_goes_on_where_it_stopped(full: Rehearsal, tmp_path: Path) -> None:
+def test_an_interrupted_cover_goes_on_where_it_stopped(full: StepTrace, tmp_path: Path) -> None:
     clock = Clock()
 
     def interrupted(call: Call) -> float:
@@ -251,7 +251,7 @@ def _damage(path: Path, change: str) -> None:
 
 @pytest.mark.parametrize("change", ["torn", "negative", "words", "another format", "no machine", "newer", "digit"])
 def test_a_damaged_file_is_measured_again(
-    full: Rehearsal, clock: Clock, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+    full: StepTrace, clock: Clock, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
@@ -265,7 +265,7 @@ def test_a_damaged_file_is_measured_again(
     assert Table.open(tmp_path, measure=pytest.fail).seconds(full) == table.seconds(full)
 
 
-def test_times_of_another_machine_are_refused(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_times_of_another_machine_are_refused(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     table = Table.open(tmp_path, measure=clock)
     table.cover(full)
     value = atomic.read_json(table.path, kind=KIND, version=VERSION)
@@ -275,7 +275,7 @@ def test_times_of_another_machine_are_refused(full: Rehearsal, clock: Clock, tmp
         Table.open(tmp_path, measure=clock)
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_error(full: Rehearsal, clock: Clock, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_one_clear_error(full: StepTrace, clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     table = Table.open(tmp_path / "file" / "inside", measure=clock)
     with pytest.raises(RanpError, match="RANP_CACHE"):

@@ -42,7 +42,7 @@ def test_means_and_spreads_are_those_of_the_runs(tmp_path: Path) -> None:
     wanted = Wanted(seeds=3)
     results = crafted(ACCURACY, wanted, tmp_path)
     shown = ACCURACY.present(results, wanted)
-    (table,) = shown.tables
+    table = shown.table
     rows = rows_of(table, NETWORKS[PSM])
     assert [row["sparsity %"] for row in rows] == ["", "15.00", "30.00", "45.00", "46.20", "60.00"]
     assert [row["seeds"] for row in rows] == ["3", "1", "1", "1", "3", "1"]
@@ -98,4 +98,4 @@ def test_without_training_there_are_costs_and_no_drawing(tmp_path: Path) -> None
     wanted = Wanted(scale="paper", resources_only=True)
     shown = ACCURACY.present(crafted(ACCURACY, wanted, tmp_path), wanted)
     assert not shown.figures
-    assert [column.name for column in shown.tables[0].columns][-1] == "Memory MB"
+    assert [column.name for column in shown.table.columns][-1] == "Memory MB"

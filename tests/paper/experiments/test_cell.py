@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from ranp.errors import UnsupportedError
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.published import main
+from ranp.paper.recipe import Setting
 from tests.support.small_cells import cell
 
 CELLS = st.builds(
@@ -20,7 +21,7 @@ CELLS = st.builds(
     seed=st.integers(0, 5),
     scale=st.sampled_from(["cpu", "paper"]),
     sparsity=st.one_of(st.none(), st.floats(0, 0.9)),
-    settings=st.sampled_from([(), ("epochs=2",), ("epochs=2", "batch=4")]),
+    settings=st.sampled_from([(), (("epochs", 2),), (("epochs", 2), ("options.widths", (4, 8)), ("decay", 0.0))]),
     criterion=st.sampled_from([None, "mnmg-sum"]),
     equal=st.sampled_from([None, "flops"]),
     trains=st.booleans(),
@@ -47,7 +48,7 @@ def test_a_value_that_no_cell_has_is_refused() -> None:
 
 
 def test_settings_come_after_those_of_the_scale() -> None:
-    recipe = Cell("brats", settings=("epochs=3",), seed=4).recipe()
+    recipe = Cell("brats", settings=(("epochs", 3),), seed=4).recipe()
     assert (recipe.epochs, recipe.seed, recipe.milestones) == (3, 4, (8,))
     assert Cell("brats", scale="paper").recipe().epochs == 200
 
@@ -58,11 +59,13 @@ def test_settings_come_after_those_of_the_scale() -> None:
         ("shapenet", (), "unet3d-shapenet"),
         ("brats", (), "unet3d-brats"),
         ("ucf101", (), "mobilenetv2-ucf101"),
-        ("ucf101", ("network=i3d-ucf101", "size=224"), "i3d-ucf101"),
+        ("ucf101", (("network", "i3d-ucf101"), ("size", 224)), "i3d-ucf101"),
         ("sceneflow", (), "psm-sceneflow"),
     ],
 )
-def test_the_full_networks_of_the_paper_cost_what_it_prints(task: str, settings: tuple[str, ...], network: str) -> None:
+def test_the_full_networks_of_the_paper_cost_what_it_prints(
+    task: str, settings: tuple[Setting, ...], network: str
+) -> None:
     from ranp.costs.measuring import profile
     from ranp.paper import models
 
@@ -74,3 +77,18 @@ def test_the_full_networks_of_the_paper_cost_what_it_prints(task: str, settings:
     printed = main(network)[0]
     found = (round(costs.params_mb, 2), round(costs.gflops, 2), round(costs.memory_mb, 2))
     assert found == (printed.params_mb, printed.gflops, printed.memory_mb)
+
+
+def test_settings_are_text_on_disk_and_name_the_cell_as_they_always_did() -> None:
+    settings = (("options.widths", (8, 16)), ("milestones", ()), ("weight_decay", 0.0), ("size", 8), ("size", 16))
+    one = Cell("shapenet", "ranp-f", 1, sparsity=0.5, settings=settings)
+    assert one.to_dict()["settings"] == [
+        "options.widths=8,16",
+        "milestones=none",
+        "weight_decay=0",
+        "size=8",
+        "size=16",
+    ]
+    assert one.id == "unet3d-shapenet-ranp-f-1-826c5c812d"
+    recipe = one.recipe()
+    assert (recipe.options["widths"], recipe.milestones, recipe.size) == ((8, 16), (), 16)

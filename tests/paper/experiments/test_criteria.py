@@ -42,7 +42,7 @@ def test_the_mask_is_scored_for_psm_at_the_papers_scale_alone() -> None:
 def test_figures_stand_where_they_belong() -> None:
     wanted = Wanted(seeds=2)
     results = numbered(CRITERIA, wanted)
-    (table,) = CRITERIA.present(results, wanted).tables
+    table = CRITERIA.present(results, wanted).table
     rows = iter(by_column(table))
     for network in networks(wanted):
         for printed, row in zip(published.criteria(network), rows, strict=False):
@@ -60,7 +60,7 @@ def test_figures_stand_where_they_belong() -> None:
 
 
 def test_reductions_of_the_paper_follow_from_its_costs() -> None:
-    (table,) = CRITERIA.present(numbered(CRITERIA, PAPER), PAPER).tables
+    table = CRITERIA.present(numbered(CRITERIA, PAPER), PAPER).table
     best = next(row for row in by_column(table) if row["criterion"] == ["MPMG-sum"])
     assert best["paper's"] == ["78.24", "2.54 (95.9)", "55.69 (76.6)", "557.32 (44.1)"]
     assert not any("epoch" in column.name for column in table.columns)

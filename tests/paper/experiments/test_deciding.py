@@ -71,7 +71,7 @@ def test_snip_takes_no_more_weights_than_is_feasible(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resource", ["flops", "memory"])
 @pytest.mark.parametrize("method", ["random", "layerwise"])
 def test_equal_resources_are_never_above_and_close_below(method: str, resource: str, tmp_path: Path) -> None:
-    wide = ("options.widths=16,32",)
+    wide = (("options.widths", (16, 32)),)
     ours = decided(cell("ranp-f", sparsity=0.5, settings=(*cell().settings, *wide)), tmp_path)
     one = cell(method, sparsity=0.5, equal=resource, settings=(*cell().settings, *wide))
     found = decided(one, tmp_path)

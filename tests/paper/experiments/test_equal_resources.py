@@ -33,7 +33,7 @@ def test_networks_are_matched_with_the_main_tables_own(wanted: Wanted) -> None:
 def test_it_is_told_how_close_they_came() -> None:
     wanted = Wanted(seeds=1)
     results = numbered(EQUAL_RESOURCES, wanted)
-    (table,) = EQUAL_RESOURCES.present(results, wanted).tables
+    table = EQUAL_RESOURCES.present(results, wanted).table
     rows = by_column(table)
     shares = []
     order: tuple[tuple[str, Resource], ...] = (
@@ -54,7 +54,7 @@ def test_it_is_told_how_close_they_came() -> None:
 
 
 def test_the_papers_rows_stand_beside_ours() -> None:
-    (table,) = EQUAL_RESOURCES.present(numbered(EQUAL_RESOURCES, PAPER), PAPER).tables
+    table = EQUAL_RESOURCES.present(numbered(EQUAL_RESOURCES, PAPER), PAPER).table
     rows = by_column(table)
     printed = published.equal_resources("unet3d-brats")
     for row, theirs in zip(rows[7:12], printed, strict=True):
@@ -69,5 +69,5 @@ def test_a_network_that_had_to_keep_channels_is_marked() -> None:
     results = numbered(EQUAL_RESOURCES, wanted)
     cell = cell_of(wanted, "unet3d-brats", "random", "memory", 1)
     marked = Results(results.place, {**results.found, cell: replace(results[cell], kept_one=True)})
-    (table,) = EQUAL_RESOURCES.present(marked, wanted).tables
+    table = EQUAL_RESOURCES.present(marked, wanted).table
     assert [row["method"][0] for row in by_column(table)].count("Random NP†") == 1

@@ -50,7 +50,7 @@ def test_pictures_and_figures_of_trained_networks(tmp_path: Path, monkeypatch: p
     cells = EXAMPLES.cells(wanted)
     found = dict(zip(cells, run_all(cells, place), strict=True))
     shown = EXAMPLES.present(Results(place, found), wanted)
-    rows = rows_of(shown.tables[0], NETWORKS[SHAPENET])
+    rows = rows_of(shown.table, NETWORKS[SHAPENET])
     assert [row["method"].rstrip("†") for row in rows] == ["Full", "Random NP", "RANP-f"]
     for row, result in zip(rows, found.values(), strict=True):
         assert row["last epoch"] == f"mIoU {100 * result.figures['miou']:.2f}"
@@ -65,4 +65,4 @@ def test_without_training_there_are_costs_and_no_picture(tmp_path: Path) -> None
     wanted = Wanted(scale="paper", resources_only=True)
     shown = EXAMPLES.present(crafted(EXAMPLES, wanted, tmp_path), wanted)
     assert not shown.figures
-    assert [column.name for column in shown.tables[0].columns] == ["method", "GFLOPs", "Memory MB"]
+    assert [column.name for column in shown.table.columns] == ["method", "GFLOPs", "Memory MB"]

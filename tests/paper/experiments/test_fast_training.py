@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from ranp.files.checkpoints import Mark
+from ranp.files.journal import Journal
 from ranp.paper.experiments.experiment import Results, Wanted
 from ranp.paper.experiments.fast_training import FAST_TRAINING, cell_of, curve_of, reached
-from ranp.paper.training.checkpoints import Mark
-from ranp.paper.training.journal import Journal
 from tests.support.crafted import crafted, result_of, rows_of
 
 
@@ -88,7 +88,7 @@ def test_the_table_and_the_drawing_tell_what_the_journals_say(tmp_path: Path) ->
             written.write(record)
         written.close()
     shown = FAST_TRAINING.present(results, wanted)
-    (table,) = shown.tables
+    table = shown.table
     first, second = rows_of(table, table.groups[0].title)
     assert (first["batch"], second["batch"]) == ("1", "4")
     assert second["of a batch, MB"] == f"{4 * ours.slim.memory_mb:.2f}"
@@ -108,4 +108,4 @@ def test_without_training_there_are_costs_and_no_drawing(tmp_path: Path) -> None
     wanted = Wanted(scale="paper", resources_only=True)
     shown = FAST_TRAINING.present(crafted(FAST_TRAINING, wanted, tmp_path), wanted)
     assert not shown.figures
-    assert "epochs" not in [column.name for column in shown.tables[0].columns]
+    assert "epochs" not in [column.name for column in shown.table.columns]

@@ -31,7 +31,7 @@ def test_the_table_and_the_drawings_tell_what_was_scored(tmp_path: Path, monkeyp
     before = sorted(path.name for path in place.shelf.folder.glob("*.safetensors"))
     shown = IMPORTANCE.present(Results(place, found), wanted)
     assert sorted(path.name for path in place.shelf.folder.glob("*.safetensors")) == before  # nothing is scored again
-    (table,) = shown.tables
+    table = shown.table
     raw = {
         float(Scores.load(path)["encoders.0.conv1.0"].mean())
         for path in place.shelf.folder.glob("*mpmg-sum.safetensors")

@@ -20,7 +20,7 @@ def test_four_cells_of_a_network_share_the_least_of_their_largest_sparsities(tmp
     four = tuple(
         cell(method, sparsity=None, trains=False, settings=settings)
         for method in ("vanilla", "ranp-f")
-        for settings in (usual, (*usual, "init=orthogonal"))
+        for settings in (usual, (*usual, ("init", "orthogonal")))
     )
     place = Place(tmp_path)
     alone = [run_cell(one, place) for one in four]
@@ -57,7 +57,7 @@ def test_nothing_is_trained_at_any_scale() -> None:
 
 def test_figures_stand_where_they_belong() -> None:
     results = numbered(INITIALISATION, PAPER)
-    (table,) = INITIALISATION.present(results, PAPER).tables
+    table = INITIALISATION.present(results, PAPER).table
     rows = iter(by_column(table))
     for network in networks(PAPER):
         for printed, (method, init) in zip(published.initialisation(network), ROWS, strict=True):

@@ -59,7 +59,7 @@ def test_the_small_scale_has_eight_methods_four_tasks_and_three_seeds() -> None:
 def test_figures_stand_where_they_belong() -> None:
     wanted = Wanted()
     results = crafted(wanted)
-    (table,) = MAIN.present(results, wanted).tables
+    table = MAIN.present(results, wanted).table
     names = [column.name for column in table.columns]
     assert names.index("last epoch, ± over seeds") < names.index("last 5 epochs, ± over them") < len(names) - 1
     for network, group in zip(networks(wanted), table.groups, strict=True):
@@ -84,7 +84,7 @@ def test_figures_stand_where_they_belong() -> None:
 
 def test_numbers_are_there_for_programs() -> None:
     wanted = Wanted()
-    (table,) = MAIN.present(crafted(wanted), wanted).tables
+    table = MAIN.present(crafted(wanted), wanted).table
     records = list(csv.DictReader(io.StringIO(table.to_csv())))
     assert [(record["network"], record["method"]) for record in records] == [
         (network, method) for network in networks(wanted) for method in METHODS
@@ -96,7 +96,7 @@ def test_numbers_are_there_for_programs() -> None:
 
 def test_costs_of_the_papers_networks_have_its_own_beside_them() -> None:
     wanted = Wanted(scale="paper", resources_only=True)
-    (table,) = MAIN.present(crafted(wanted), wanted).tables
+    table = MAIN.present(crafted(wanted), wanted).table
     assert len(table.groups) == 7
     assert [len(group.rows) for group in table.groups] == [8] * 5 + [4] * 2
     assert not any("epoch" in column.name for column in table.columns)

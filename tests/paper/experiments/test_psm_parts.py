@@ -77,7 +77,7 @@ def test_the_papers_reductions_stand_beside_ours(tmp_path: Path) -> None:
             folder = results.folder(one)
             folder.mkdir(parents=True)
             whole(make_full(one.open(), one.recipe())).save(folder / "plan.json")
-    (table,) = PSM_PARTS.present(results, QUICK).tables
+    table = PSM_PARTS.present(results, QUICK).table
     rows = by_column(table)
     assert [row["group"][0] for row in rows] == ["2D layers"] * 5 + ["3D layers"] * 5
     ours = next(row for row in rows if row["method"][0] == "RANP-f")

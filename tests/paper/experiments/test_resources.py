@@ -31,7 +31,7 @@ def test_a_sweep_ends_where_pruning_does_and_costs_what_pruned_networks_cost(
     (cell,) = RESOURCES.cells(wanted)
     (result,) = run_all([cell], place)
     shown = RESOURCES.present(Results(place, {cell: result}), wanted)
-    (table,) = shown.tables
+    table = shown.table
     ours, vanilla = rows_of(table, NETWORKS[SHAPENET])
     assert ours["largest %"] == f"{100 * (result.largest or 0):.2f}"
     assert (ours["paper's"], vanilla["paper's"]) == ("98.57", f"{largest_sparsity(SHAPENET, 'vanilla'):.2f}")

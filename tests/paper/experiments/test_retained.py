@@ -24,7 +24,7 @@ def test_ratios_are_those_of_the_widths(tmp_path: Path) -> None:
     wanted = Wanted(seeds=1)
     results = crafted(RETAINED, wanted, tmp_path)
     shown = RETAINED.present(results, wanted)
-    (table,) = shown.tables
+    table = shown.table
     network = "mobilenetv2-ucf101"
     result = results[main.cell_of(wanted, network, "vanilla", 0)]
     kept = sorted(number for number, _ in result.widths.values())

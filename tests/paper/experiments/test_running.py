@@ -113,13 +113,13 @@ def test_a_plan_of_another_task_is_taken_as_it_is(tmp_path: Path) -> None:
     from ranp.paper.experiments.cell import Cell
 
     settings = (
-        "options.widths=4,8",
-        "size=8",
-        "epochs=1",
-        "milestones=none",
-        "batch=4",
-        "train_count=4",
-        "valid_count=2",
+        ("options.widths", (4, 8)),
+        ("size", 8),
+        ("epochs", 1),
+        ("milestones", ()),
+        ("batch", 4),
+        ("train_count", 4),
+        ("valid_count", 2),
     )
     origin = cell("ranp-f")
     transferred = Cell("brats", "ranp-f", 0, sparsity=0.3, settings=settings, batches=1, batch=4, origin=origin)

@@ -10,10 +10,11 @@ import torch
 
 from ranp.choosing.plan import Plan, Sparsity
 from ranp.costs.measuring import measure
+from ranp.paper.experiments.agreement import agreement, rank_correlation
 from ranp.paper.experiments.experiment import Wanted
 from ranp.paper.experiments.main import MAIN
 from ranp.paper.experiments.running import Place, run_cell
-from ranp.paper.experiments.scalability import SCALABILITY, agreement, cell_of, rank_correlation
+from ranp.paper.experiments.scalability import SCALABILITY, cell_of
 from ranp.scoring.scores import Scores
 from ranp.tracing.tracer import Tracer
 from tests.support.numbered import by_column, numbered
@@ -90,7 +91,7 @@ def test_agreement_is_read_from_the_plans_of_the_cells(tmp_path: Path) -> None:
             folder = results.folder(cell_of(PAPER, network, row, 0))
             folder.mkdir(parents=True)
             made.save(folder / "plan.json")
-    (table,) = SCALABILITY.present(results, PAPER).tables
+    table = SCALABILITY.present(results, PAPER).table
     rows = by_column(table)
     assert [row["planned at"][0] for row in rows] == ["", "64³", "32³", "", "128³", "96³"]
     assert [row["channels in both %"][0] for row in rows] == ["", "", "40.00"] * 2

@@ -21,7 +21,7 @@ def test_shares_are_means_over_seeds_and_stand_beside_the_papers(tmp_path: Path)
     wanted = Wanted(seeds=2)
     results = crafted(SCATTER, wanted, tmp_path)
     shown = SCATTER.present(results, wanted)
-    (table,) = shown.tables
+    table = shown.table
     brats = "unet3d-brats"
     rows = rows_of(table, NETWORKS[brats])
     assert [row["method"].rstrip("†") for row in rows][:3] == ["Full", "SNIP NP", "Random NP"]

@@ -40,7 +40,7 @@ def test_the_full_network_of_brats_is_that_of_the_main_table() -> None:
 def test_figures_stand_where_they_belong() -> None:
     wanted = Wanted(seeds=1)
     results = numbered(TRANSFER, wanted)
-    (table,) = TRANSFER.present(results, wanted).tables
+    table = TRANSFER.present(results, wanted).table
     rows = by_column(table)
     assert [row["pruned on"][0] for row in rows] == ["", "shapenet", "brats", "", "brats", "shapenet"]
     for task, shown in (("shapenet", rows[:3]), ("brats", rows[3:])):

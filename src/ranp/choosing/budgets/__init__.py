@@ -1,11 +1,15 @@
-"""A budget instead of a sparsity: how much of each resource the slim network may need."""
+"""A budget instead of a sparsity: how much of each quantity the slim network may need."""
 
 from __future__ import annotations
 
-from ranp.choosing.budgets.parsing import QUANTITIES, Budget, parse_all, told
+from ranp.choosing.budgets.budget import Budget, budget_lines, parse_all
 from ranp.choosing.budgets.planning import plan_within
 from ranp.choosing.budgets.solving import Limit, Meter, Solution, limits_of, solve
-from ranp.choosing.budgets.staging import Scene
+from ranp.costs.quantities import QUANTITIES
+from ranp.costs.step import StepSetup
+
+Scene = StepSetup
+"""Its name in earlier releases."""
 
 __all__ = [
     "QUANTITIES",
@@ -14,9 +18,10 @@ __all__ = [
     "Meter",
     "Scene",
     "Solution",
+    "StepSetup",
+    "budget_lines",
     "limits_of",
     "parse_all",
     "plan_within",
     "solve",
-    "told",
 ]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-
-from ranp.choosing.budgets.metering import Metering, meters_for
-from ranp.choosing.budgets.parsing import Budget
+from ranp.choosing.budgets.budget import Budget
+from ranp.choosing.budgets.metering import CheckedMeter, meters_for
 from ranp.choosing.budgets.solving import Limit, Solution, limits_of, solve
-from ranp.choosing.budgets.staging import Scene
 from ranp.choosing.plan import Plan
+from ranp.choosing.refusals import nothing_goes
 from ranp.choosing.selection import Selection
 from ranp.costs.prices import Prices
+from ranp.costs.quantities import Progress
+from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
 from ranp.running.calling import tensors_in
+from ranp.tracing.choice import Choice
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +29,10 @@ _ROUNDS = 3
 def plan_within(
     selections: Selection | Sequence[Selection],
     budgets: Sequence[Budget],
-    scene: Scene,
+    setup: StepSetup,
     *,
     settings: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> Plan:
     """The plan of the widest network, by a method's own ranking, that meets every budget.
 
@@ -39,7 +40,7 @@ def plan_within(
         selections: The method's ranking, and what must stay. Of several, which differ in how widths are rounded, the
             one is taken that leaves the most FLOPs.
         budgets: What may be needed.
-        scene: The network, and what one training step of it is.
+        setup: The network, and what one training step of it is.
         settings: What else to remember in the plan.
         progress: Told ``(done, all)`` while times are measured.
 
@@ -48,11 +49,11 @@ def plan_within(
         UnsupportedError: The network does not run without data, and a budget needs that.
     """
     choices = [selections] if isinstance(selections, Selection) else list(selections)
-    meters = meters_for((budget.resource for budget in budgets), scene, choices[0], progress=progress)
+    meters = meters_for((budget.quantity for budget in budgets), setup, choices[0], progress=progress)
     limits = limits_of(budgets, meters, choices[0].coupling.size)
     for limit in limits:
         if limit.most < limit.before and choices[0].coupling.stuck:
-            raise InfeasibleError(choices[0].nothing_goes(f"budget {limit.budget.text}"))
+            raise InfeasibleError(nothing_goes(choices[0].coupling, f"budget {limit.budget.text}"))
     selection, solution = _widest(choices, meters, limits)
     outcome = [
         {
@@ -64,17 +65,17 @@ def plan_within(
         }
         for limit, figure in zip(limits, solution.after, strict=True)
     ]
-    told: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome}
+    made_by: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome}
     if solution.note:
-        told["budget_note"] = solution.note
-    if any(budget.of_a_step for budget in budgets):
-        inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(scene.example)]
-        told["step"] = {"inputs": inputs, **asdict(scene.step)}
-    return selection.build(solution.stays, settings={**told, **(settings or {})})
+        made_by["budget_note"] = solution.note
+    if any(budget.quantity.needs_loss for budget in budgets):
+        inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(setup.example)]
+        made_by["step"] = {"inputs": inputs, **asdict(setup.step)}
+    return selection.build(solution.stays, settings={**made_by, **(settings or {})})
 
 
 def _widest(
-    selections: Sequence[Selection], meters: Sequence[Metering], limits: Sequence[Limit]
+    selections: Sequence[Selection], meters: Sequence[CheckedMeter], limits: Sequence[Limit]
 ) -> tuple[Selection, Solution]:
     """The solution that leaves the most FLOPs, and the selection that it is of."""
     if len(selections) == 1:
@@ -87,11 +88,11 @@ def _widest(
             refused = refused or error
     if refused is not None and not found:
         raise refused
-    prices = Prices(selections[0].coupling.trace)
-    return max(found, key=lambda pair: prices.at(pair[1].stays).flops)
+    trace = selections[0].coupling.trace
+    return max(found, key=lambda pair: Prices.of(trace).at(Choice(trace, pair[1].stays)).flops)
 
 
-def _checked(selection: Selection, meters: Sequence[Metering], limits: Sequence[Limit]) -> Solution:
+def _checked(selection: Selection, meters: Sequence[CheckedMeter], limits: Sequence[Limit]) -> Solution:
     """The solution with its costs taken from a copy that is really cut, and really within the limits."""
     aims = list(limits)
     for _ in range(_ROUNDS):
@@ -108,12 +109,11 @@ def _checked(selection: Selection, meters: Sequence[Metering], limits: Sequence[
             for aim, limit, reckoned, figure in zip(aims, limits, solution.after, real, strict=True)
         ]
     for meter in meters:
-        meter.mistrusted()
+        meter.distrust()
     solution = solve(selection, meters, limits)
     return replace(solution, after=_real(meters, limits, solution))
 
 
-def _real(meters: Sequence[Metering], limits: Sequence[Limit], solution: Solution) -> tuple[float, ...]:
-    stays = np.asarray(solution.stays)
-    found = {n: float(f) for meter in meters for n, f in zip(meter.resources, meter.checked(stays), strict=True)}
-    return tuple(found[limit.budget.resource] for limit in limits)
+def _real(meters: Sequence[CheckedMeter], limits: Sequence[Limit], solution: Solution) -> tuple[float, ...]:
+    found = {meter.quantity.name: meter.checked(solution.stays) for meter in meters}
+    return tuple(float(found[limit.budget.resource]) for limit in limits)

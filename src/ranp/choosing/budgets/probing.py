@@ -1,4 +1,4 @@
-"""Choices of channels at which a network is rehearsed, so that every size tells which channels it counts."""
+"""Choices of channels at which a network is traced, so that every size tells which channels it counts."""
 
 from __future__ import annotations
 

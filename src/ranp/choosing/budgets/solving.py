@@ -14,11 +14,12 @@ from typing import Protocol
 
 import numpy as np
 
-from ranp.choosing.budgets.parsing import Budget, share_above, told, written
+from ranp.choosing.budgets.budget import Budget, share_above
 from ranp.choosing.budgets.ranking import Steps, by_score, families_of, named
 from ranp.choosing.coupling import ALWAYS
 from ranp.choosing.selection import Selection
-from ranp.errors import InfeasibleError
+from ranp.costs.quantities import Quantity
+from ranp.errors import InfeasibleError, asked
 from ranp.tracing.layout import Flags
 
 FULL = 0.999
@@ -32,20 +33,15 @@ _PLACES = 48
 
 
 class Meter(Protocol):
-    """Tells what a network of these classes of channels needs of some resources."""
+    """Tells what a network of these classes of channels needs of one quantity."""
 
     @property
-    def resources(self) -> tuple[str, ...]:
-        """Which ones."""
+    def quantity(self) -> Quantity:
+        """Which one."""
         ...
 
-    @property
-    def rises(self) -> bool:
-        """Whether more channels never need less; not so of time, where 24 channels may be faster than 20."""
-        ...
-
-    def __call__(self, stays: Flags) -> Sequence[float]:
-        """One figure per resource."""
+    def __call__(self, stays: Flags) -> float:
+        """The figure."""
         ...
 
 
@@ -112,7 +108,7 @@ def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]
     figures = scale.figures(stays)
     after = tuple(figures[limit.budget.resource] for limit in limits)
     used = max(figure / limit.most for figure, limit in zip(after, limits, strict=True))
-    note = "" if used >= ENOUGH else _obstacle(selection, stays, steps, scale, limits)
+    note = "" if used >= ENOUGH else _next_step(selection, stays, steps, scale, limits)
     return Solution(stays, after, note, scale.tries)
 
 
@@ -123,25 +119,18 @@ class _Scale:
         self._meters = meters
         self._most = {limit.budget.resource: limit.most for limit in limits}
         self.tries = 0
-        self.rises = all(meter.rises for meter in meters)
+        self.rises = all(meter.quantity.rises for meter in meters)
         self.least: dict[str, float] = {}
         """The smallest figures of the candidates that ``figures`` was asked for."""
 
     def figures(self, stays: Flags) -> dict[str, float]:
-        found = self._figures(stays)
+        found = {meter.quantity.name: float(meter(stays)) for meter in self._meters}
         self.least = {name: min(figure, self.least.get(name, figure)) for name, figure in found.items()}
         return found
 
-    def _figures(self, stays: Flags) -> dict[str, float]:
-        return {name: float(f) for meter in self._meters for name, f in zip(meter.resources, meter(stays), strict=True)}
-
     def fits(self, stays: Flags) -> bool:
         self.tries += 1
-        for meter in self._meters:
-            for name, figure in zip(meter.resources, meter(stays), strict=True):
-                if figure > self._most.get(name, np.inf):
-                    return False
-        return True
+        return all(meter(stays) <= self._most.get(meter.quantity.name, np.inf) for meter in self._meters)
 
     def used(self, stays: Flags) -> float:
         """The largest share of any limit that is used."""
@@ -221,24 +210,22 @@ def _refusal(limits: Sequence[Limit], least: dict[str, float]) -> str:
     if not broken:
         texts = " and ".join(limit.budget.text for limit in limits)
         return f"no network was found that meets {texts} at once, though each can be met. Allow more of one of them."
-    parts = [
-        f"{limit.budget.text} allows {told(limit.budget.resource, limit.most)}, the smallest network needs "
-        f"{told(limit.budget.resource, least[limit.budget.resource])}"
-        for limit in broken
-    ]
-    possible = [
-        f"{written(name, least[name])} ({share_above(least[name], limit.before)} of the full network)"
-        for limit in broken
-        for name in (limit.budget.resource,)
-    ]
+    parts, possible = [], []
+    for limit in broken:
+        quantity, figure = limit.budget.quantity, least[limit.budget.resource]
+        parts.append(
+            f"{limit.budget.text} allows {quantity.format(limit.most)}, the smallest network needs "
+            f"{quantity.format(figure)}"
+        )
+        possible.append(f"{quantity.exactly(figure)} ({share_above(figure, limit.before)} of the full network)")
     return (
         f"the budget cannot be met: {'; '.join(parts)}, with the least width of all channels that stand or fall "
         f"together, and all that must stay. The smallest possible is {' and '.join(possible)}. Ask for that or more, "
-        "or release what keep=, min_channels= or round_to= hold."
+        f"or release what {asked('keep')}, {asked('min_channels')} or {asked('round_to')} hold."
     )
 
 
-def _obstacle(selection: Selection, stays: Flags, steps: Steps, scale: _Scale, limits: Sequence[Limit]) -> str:
+def _next_step(selection: Selection, stays: Flags, steps: Steps, scale: _Scale, limits: Sequence[Limit]) -> str:
     """Which step would have come next at the least excess, in words."""
     nearest: tuple[float, int] | None = None
     seen: set[int] = set()

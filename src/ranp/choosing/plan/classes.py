@@ -103,14 +103,14 @@ def check(plan: Plan) -> None:
 def _places(plan: Plan) -> Iterator[Place]:
     """Layers first, then every dimension that can be cut, with what the plan says of them."""
     arrays: dict[int, npt.NDArray[np.int64]] = {}
-    said: set[tuple[int, int]] = set()  # many places share both tuples, and so say the same
+    seen: set[tuple[int, int]] = set()  # many places share both tuples, and so say the same
 
     def place(name: str, classes: Numbers, size: int, keep: Numbers | None) -> Iterator[Place]:
         if len(classes) != size:
             raise PlanMismatchError(f"{name} has size {size} but {len(classes)} classes. Make the plan again.")
-        if (id(classes), id(keep)) in said:
+        if (id(classes), id(keep)) in seen:
             return
-        said.add((id(classes), id(keep)))
+        seen.add((id(classes), id(keep)))
         if id(classes) not in arrays:
             arrays[id(classes)] = np.asarray(classes, dtype=np.int64)
         stays = np.full(size, keep is None)
@@ -144,9 +144,9 @@ def _conflict(plan: Plan, places: list[Place], number: int) -> str:
         for stays in (True, False):
             found = np.flatnonzero(here & (place.stays == stays))
             if len(found):
-                told = f"{place.name} keeps {shown(np.flatnonzero(place.stays).tolist())} of {len(here)}"
-                told += f", {'with' if stays else 'without'} {found[0]}"
-                keeper, remover = (keeper or told, remover) if stays else (keeper, remover or told)
+                said = f"{place.name} keeps {shown(np.flatnonzero(place.stays).tolist())} of {len(here)}"
+                said += f", {'with' if stays else 'without'} {found[0]}"
+                keeper, remover = (keeper or said, remover) if stays else (keeper, remover or said)
     if number == 0:
         return f"{remover}, which must stay. Keep it."
     layer = next((name for name, numbers in plan.classes.layers.items() if number in numbers), "...")

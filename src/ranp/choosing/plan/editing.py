@@ -128,9 +128,9 @@ def _first(plan: Plan, layer: str, width: int, stays: Flags) -> tuple[int, ...]:
             raise PlanMismatchError(f"{counts[0]} channels of layer {layer!r} must stay. Keep at least as many.")
     if room:
         more = width - room + min(count for number, count in counts.items() if number not in chosen)
-        told = f"{width - room} or {more}" if room < width else str(more)
+        possible = f"{width - room} or {more}" if room < width else str(more)
         raise PlanMismatchError(
-            f"layer {layer!r} cannot keep {width} channels, since some stand or fall together. Ask for {told}, or name "
-            "the channels."
+            f"layer {layer!r} cannot keep {width} channels, since some stand or fall together. Ask for {possible}, or "
+            "name the channels."
         )
     return tuple(at for at, number in enumerate(classes) if number in chosen)

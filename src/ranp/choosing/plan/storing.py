@@ -161,12 +161,12 @@ class _Reader:
         return Plan(kept, channels, cuts, sparsity, settings, tuple(notes), classes, altered or self.edited)
 
     def sparsity(self, channels: dict[str, int], kept: dict[str, tuple[int, ...]]) -> Sparsity:
-        told, total = _object(self.value["sparsity"], "'sparsity'"), sum(channels.values())
-        requested = told["requested"]
+        given, total = _object(self.value["sparsity"], "'sparsity'"), sum(channels.values())
+        requested = given["requested"]
         if type(requested) not in (int, float):
             raise ValueError(f"'requested' is {brief(requested)}, not a number")
         removed = total - sum(map(len, kept.values()))
-        return Sparsity(requested, removed, total, told["prunable"], told["measure"])
+        return Sparsity(requested, removed, total, given["prunable"], given["measure"])
 
     def dimensions(self, section: str) -> list[tuple[str, int, Any]]:
         found = []

@@ -6,7 +6,6 @@ own, which unfolds the input into columns.
 
 from __future__ import annotations
 
-import json
 from math import prod
 from typing import Protocol
 
@@ -42,7 +41,7 @@ def forward_transient(call: Call, cpu: Cpu) -> int:
     """Bytes beyond the output at the worst moment of ``aten.convolution``."""
     x, weight, *_ = call.inputs
     y = call.outputs[0]
-    shapes = shapes_of(x, weight, y, json.loads(call.settings)[0][3:9])
+    shapes = shapes_of(x, weight, y, list(call.settings.positional[3:9]))
     copies = _copied(shapes, cpu, x)
     if not goes_to_onednn(shapes, cpu):
         copies += _copied(shapes, cpu, weight)
@@ -54,7 +53,7 @@ def forward_transient(call: Call, cpu: Cpu) -> int:
 def backward_transient(call: Call, cpu: Cpu) -> int:
     """Bytes beyond the gradients at the worst moment of ``aten.convolution_backward``."""
     grad, x, weight, *_ = call.inputs
-    arguments = json.loads(call.settings)[0]
+    arguments = list(call.settings.positional)
     wants_data, wants_weight, wants_bias = arguments[10]
     shapes = shapes_of(x, weight, grad, arguments[4:10])
     copies = _copied(shapes, cpu, grad) + (weight.bytes if weight.scattered else 0)

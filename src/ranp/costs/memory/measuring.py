@@ -14,7 +14,7 @@ from ranp.costs.step import TrainingStep, optimisers
 from ranp.costs.step.losses import stand_in_loss
 from ranp.costs.step.records import WHOLE
 from ranp.costs.step.running import Loss, casting, checkpointing
-from ranp.costs.step.staging import batch_of
+from ranp.costs.step.stand_ins import batch_of
 from ranp.errors import UnsupportedError
 from ranp.running import calling, copies, randomness
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -11,7 +10,7 @@ from math import prod
 import torch
 
 from ranp.costs.memory import attention, convolutions
-from ranp.costs.step import Call, Sized
+from ranp.costs.step import Call, Settings, Sized
 from ranp.costs.step.cpu import Cpu, this_cpu
 
 Rule = Callable[[Call, Cpu], int]
@@ -47,7 +46,7 @@ def _resampled(call: Call, _: Cpu) -> int:
 
 def _roll(call: Call, _: Cpu) -> int:
     """One axis after the other."""
-    axes = json.loads(call.settings)[0][2:]
+    axes = call.settings.positional[2:]
     return (min(3, len(axes[0])) - 1) * call.outputs[0].bytes if axes and axes[0] else 0
 
 
@@ -69,7 +68,7 @@ def _half_sum(call: Call, _: Cpu) -> int:
     x, y = call.inputs[0], call.outputs[0]
     if x.dtype.itemsize != 2:
         return 0
-    axes = json.loads(call.settings)[0][1:2]
+    axes = call.settings.positional[1:2]
     along = {axis % len(x.shape) for axis in axes[0]} if axes and axes[0] and x.shape else set()
     places = sorted(axis for axis in along if x.shape[axis] > 1)
     is_apart = any(prod(x.shape[first + 1 : second]) > 1 for first, second in pairwise(places))
@@ -148,7 +147,7 @@ def transient(call: Call, cpu: Cpu | None = None) -> int:
 
     >>> import torch
     >>> size = Sized((2, 8), torch.float32)
-    >>> transient(Call("aten.relu.default", (size,), (size,), '[["T"]]', "forward", ""))
+    >>> transient(Call("aten.relu.default", (size,), (size,), Settings(("T",)), "forward", ""))
     0
     """
     rule = _rule(call.op)
@@ -170,5 +169,5 @@ def _bare(tensors: tuple[Sized, ...]) -> tuple[Sized, ...]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _cached(op: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...], settings: str, cpu: Cpu) -> int:
+def _cached(op: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...], settings: Settings, cpu: Cpu) -> int:
     return _RULES[op](Call(op, inputs, outputs, settings, "", ""), cpu)

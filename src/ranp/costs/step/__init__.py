@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from ranp.costs.step.records import Call, Rehearsal, Sized, Storage, TrainingStep
-from ranp.costs.step.running import rehearse
-from ranp.costs.step.settings import rerun
+from ranp.costs.step.records import Call, Sized, StepTrace, Storage, TrainingStep
+from ranp.costs.step.running import trace_step
+from ranp.costs.step.settings import Settings, rerun
+from ranp.costs.step.setup import StepSetup, target_for
 
-__all__ = ["Call", "Rehearsal", "Sized", "Storage", "TrainingStep", "rehearse", "rerun"]
+Rehearsal = StepTrace
+rehearse = trace_step
+"""Names of earlier releases."""
+
+__all__ = [
+    "Call",
+    "Rehearsal",
+    "Settings",
+    "Sized",
+    "StepSetup",
+    "StepTrace",
+    "Storage",
+    "TrainingStep",
+    "rehearse",
+    "rerun",
+    "target_for",
+    "trace_step",
+]

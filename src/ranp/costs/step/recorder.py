@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.costs.step.records import Call, Sized, Storage
-from ranp.costs.step.settings import described
+from ranp.costs.step.settings import settings_of
 from ranp.costs.step.shortcuts import shortcut
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import ModuleStack
@@ -113,7 +113,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             module = self._followed[inputs[0].storage].module
         out = _executed(func, args, kwargs, tensors)
         outputs = tuple(self._sized(tensor, module) for tensor in flat_tensors(out))
-        settings = described(func, args, kwargs, inputs, outputs)
+        settings = settings_of(func, args, kwargs, inputs, outputs)
         self._calls.append(Call(str(func), inputs, outputs, settings, self.phase, module))
         return out
 

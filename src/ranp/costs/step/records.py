@@ -1,4 +1,4 @@
-"""What a rehearsal writes down: the operators of one training step and every storage that lives during it."""
+"""What a step trace writes down: the operators of one training step and every storage that lives during it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from math import prod
 import torch
 
 from ranp import arguments
+from ranp.costs.step.settings import Settings
 
-OPTIMISERS = ("sgd", "momentum", "adam", "adamw", "rmsprop", "none")
-"""``momentum`` is SGD with momentum; ``none`` stops after the backward pass."""
+OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "amsgrad", "adamw", "rmsprop", "none")
+"""``momentum`` and ``nesterov`` are SGD with momentum, ``amsgrad`` is Adam with it; ``none`` stops after the backward
+pass."""
 
 WHOLE = {
     "float32": torch.float32,
@@ -33,7 +35,8 @@ class TrainingStep:
 
     Attributes:
         batch: Inputs are repeated or cut to this many; None leaves them as they are.
-        optimiser: ``"sgd"``, ``"momentum"``, ``"adam"``, ``"adamw"``, ``"rmsprop"`` or ``"none"``.
+        optimiser: ``"sgd"``, ``"momentum"``, ``"nesterov"``, ``"adam"``, ``"amsgrad"``, ``"adamw"``, ``"rmsprop"`` or
+            ``"none"``.
         precision: ``"float32"``, ``"float64"``, ``"bfloat16"``, ``"float16"``: that of the whole network, or
             ``"amp-bfloat16"``, ``"amp-float16"``: forward pass and loss inside ``torch.autocast``.
         checkpointing: Blocks keep their inputs only and are computed again in the backward pass.
@@ -64,7 +67,7 @@ class Sized:
         shape: Its extents.
         dtype: Its type.
         channels_last: It lies in memory with its channels last.
-        storage: Number of its storage in ``Rehearsal.storages``.
+        storage: Number of its storage in ``StepTrace.storages``.
         scattered: It is neither contiguous nor channels last (a slice, a transposed or repeated view), so that kernels
             may copy it first.
     """
@@ -89,8 +92,8 @@ class Call:
         op: Its name, such as ``"aten.convolution.default"``.
         inputs: Its tensor arguments in order, lists flattened.
         outputs: Its tensor results in order.
-        settings: Text of all other arguments, see ``ranp.costs.step.settings``; sizes that repeat the shape of an input
-            or output are written as such, so that they do not depend on widths.
+        settings: All other arguments, or their text; sizes that repeat the shape of an input or output are held as
+            such, so that they do not depend on widths.
         phase: ``"forward"``, ``"loss"``, ``"backward"`` or ``"optimiser"``.
         module: Name of the innermost module that ran it, in the backward pass of the one that ran it forward.
     """
@@ -98,9 +101,14 @@ class Call:
     op: str
     inputs: tuple[Sized, ...]
     outputs: tuple[Sized, ...]
-    settings: str
+    settings: Settings
     phase: str
     module: str
+
+    def __post_init__(self) -> None:
+        given: object = self.settings
+        if isinstance(given, str):
+            object.__setattr__(self, "settings", Settings.parse(given))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +141,13 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rehearsal:
+class StepTrace:
     """One training step, or one inference, operator by operator.
 
     Attributes:
         calls: The operators in the order in which eager execution runs them.
         storages: What lives during them, in the order of birth.
-        step: What was rehearsed; None for an inference.
+        step: What was traced; None for an inference.
         device: Type of the device that the tensors stand for, such as ``"cpu"``.
     """
 

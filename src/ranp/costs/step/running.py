@@ -18,8 +18,8 @@ from ranp import arguments
 from ranp.costs.step import optimisers
 from ranp.costs.step.losses import stand_in_loss
 from ranp.costs.step.recorder import Recorder, owned
-from ranp.costs.step.records import AUTOCAST, WHOLE, Rehearsal, TrainingStep
-from ranp.costs.step.staging import batch_of, device_of, staged, staged_inputs
+from ranp.costs.step.records import AUTOCAST, WHOLE, StepTrace, TrainingStep
+from ranp.costs.step.stand_ins import batch_of, device_of, stand_in_inputs, stand_in_network
 from ranp.errors import RanpError, UnsupportedError
 from ranp.running import calling, randomness
 from ranp.running.checkpointing import checkpointed
@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 
 Loss = Callable[[Any, Any], Tensor]
 
-_PLAIN = TrainingStep()
+PLAIN = TrainingStep()
 
 
-def rehearse(
+def trace_step(
     model: nn.Module,
     example: Any,
     *,
-    step: TrainingStep | None = _PLAIN,
+    step: TrainingStep | None = PLAIN,
     loss: Loss | None = None,
     target: Any = None,
-) -> Rehearsal:
+) -> StepTrace:
     """Runs one training step in its steady state, or one inference, without data, and writes down every operator.
 
     The step is ``output = model(inputs)``, ``value = loss(output, target)``, ``value.backward()``,
@@ -48,7 +48,7 @@ def rehearse(
     Neither the model nor anything of the step's size is copied or allocated.
 
         >>> net = nn.Sequential(nn.Conv3d(1, 2, 3, bias=False), nn.ReLU())
-        >>> seen = rehearse(net, torch.empty(1, 1, 4, 4, 4, device="meta"), step=None)
+        >>> seen = trace_step(net, torch.empty(1, 1, 4, 4, 4, device="meta"), step=None)
         >>> [call.op for call in seen.calls]
         ['aten.convolution.default', 'aten.relu.default']
 
@@ -91,10 +91,10 @@ def rehearse(
         except Exception as error:
             logger.debug("a batch of two does not run either: %s", error)
         else:
-            logger.info("train mode refuses a batch of one (%s); rehearsed with two", _brief(refusal))
+            logger.info("train mode refuses a batch of one (%s); traced with two", _brief(refusal))
             return doubled
     raise UnsupportedError(
-        f"{type(model).__name__} cannot be rehearsed without data ({arguments.told(refusal)}). Pass the inputs of one "
+        f"{type(model).__name__} cannot run a step without data ({arguments.told(refusal)}). Pass the inputs of one "
         "call, and a network and a loss whose code does not ask for the values of tensors."
     ) from refusal
 
@@ -131,15 +131,15 @@ def _attempt(
     loss: Loss | None,
     target: Any,
     keep_integers: bool = False,
-) -> Rehearsal:
+) -> StepTrace:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     device = device_of(model, example)
     dtype = WHOLE.get(step.precision) if step is not None else None
     dtype = None if dtype is torch.float32 else dtype
-    copy = staged(model, mode, device, dtype)
+    copy = stand_in_network(model, mode, device, dtype)
     copy.train(step is not None)
     batch = (batch_of(example), step.batch if step is not None else None)
-    convert = partial(staged_inputs, mode=mode, device=device, dtype=dtype, batch=batch, keep_integers=keep_integers)
+    convert = partial(stand_in_inputs, mode=mode, device=device, dtype=dtype, batch=batch, keep_integers=keep_integers)
     inputs, target = convert(example), convert(target)
     owners = {id(tensor): module for module, tensor in owned(copy, "parameter")}
     # Checkpoints first: to choose its blocks, a copy of the network runs, with all hooks that it has by then.
@@ -155,7 +155,7 @@ def _attempt(
             output = _train(copy, inputs, target, step, loss, device.type, recorder)
         calls, storages = recorder.calls(), recorder.storages()
         del output  # Until here it lived, as in an ordinary loop.
-    return Rehearsal(calls, storages, step, device.type)
+    return StepTrace(calls, storages, step, device.type)
 
 
 def _train(

@@ -7,7 +7,6 @@ goes with the amount of data: pointwise operators have one curve whatever the sh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ranp.costs.step import Call, Sized
+from ranp.costs.step import Call, Settings, Sized
 
 _CONVOLUTION = "aten.convolution.default"
 _CONVOLUTION_BACKWARD = "aten.convolution_backward.default"
@@ -62,14 +61,11 @@ class Light:
 
 def placed(call: Call) -> Heavy | Light | None:
     """The table of a call and its place in it; None if it is free."""
-    return _placed(call.op, call.settings, call.inputs, call.outputs)
-
-
-def _placed(op: str, settings: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...]) -> Heavy | Light | None:
+    op, settings, inputs, outputs = call.op, call.settings, call.inputs, call.outputs
     if op in (_CONVOLUTION, _CONVOLUTION_BACKWARD):
-        return _convolution(op, settings, inputs, outputs)
+        return _convolution(call)
     if op in _PRODUCTS:
-        return _product(op, settings, inputs)
+        return _product(call)
     if _is_free(op):
         return None
     types = ",".join(_type(tensor) for tensor in inputs)
@@ -77,10 +73,10 @@ def _placed(op: str, settings: str, inputs: tuple[Sized, ...], outputs: tuple[Si
     largest = max((prod(tensor.shape) for tensor in (*inputs, *outputs)), default=0)
     if _is_pointwise(op) and largest and all(_is_plain(tensor, largest) for tensor in inputs):
         roles = "".join("1" if prod(tensor.shape) == 1 else "n" for tensor in inputs)
-        return Light(f"{kind} {_blanked(settings)} {roles}", kind, largest, True)
+        return Light(f"{kind} {settings.text(is_blank=True)} {roles}", kind, largest, True)
     shapes = " ".join(_shape_text(tensor.shape) for tensor in (*inputs, *outputs))
     amount = sum(prod(tensor.shape) for tensor in (*inputs, *outputs))
-    return Light(f"{kind} {_blanked(settings)} {shapes}", kind, amount, False)
+    return Light(f"{kind} {settings.text(is_blank=True)} {shapes}", kind, amount, False)
 
 
 def _type(tensor: Sized) -> str:
@@ -96,20 +92,6 @@ def _shape_text(shape: Sequence[int]) -> str:
     """A shape without its channels: the second extent, or the only one."""
     channels = 0 if len(shape) == 1 else 1
     return "x".join("*" if axis == channels else str(extent) for axis, extent in enumerate(shape))
-
-
-@lru_cache(maxsize=4096)
-def _blanked(settings: str) -> str:
-    """Settings without their fractions, which change results and never times."""
-
-    def blank(value: Any) -> Any:
-        if isinstance(value, float):
-            return "#"
-        if isinstance(value, list):
-            return [blank(item) for item in value]
-        return {key: blank(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-    return json.dumps(blank(json.loads(settings)), separators=(",", ":"))
 
 
 @lru_cache(maxsize=4096)
@@ -151,14 +133,14 @@ class _Convolution:
     outward: int
 
 
-def _parts(op: str, settings: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...]) -> _Convolution:
+def _parts(call: Call) -> _Convolution:
     """Sizes from the tensors: where only shapes were cut, a depthwise layer's settings still tell the full groups."""
-    given = json.loads(settings)[0]
-    if op == _CONVOLUTION:
-        data, weight, result = inputs[0].shape, inputs[1].shape, outputs[0].shape
+    given = call.settings.positional
+    if call.op == _CONVOLUTION:
+        data, weight, result = call.inputs[0].shape, call.inputs[1].shape, call.outputs[0].shape
         is_transposed, groups = given[6], given[8]
     else:
-        result, data, weight = (tensor.shape for tensor in inputs[:3])
+        result, data, weight = (tensor.shape for tensor in call.inputs[:3])
         is_transposed, groups = given[7], given[9]
     if groups > 1:
         groups = (result if is_transposed else data)[1] // weight[1]
@@ -167,41 +149,38 @@ def _parts(op: str, settings: str, inputs: tuple[Sized, ...], outputs: tuple[Siz
     return _Convolution(data[0], data[2:], result[2:], weight[2:], groups, bool(is_transposed), inward, outward)
 
 
-@lru_cache(maxsize=4096)
-def _with_groups(settings: str, op: str, groups: int | str) -> str:
-    positional, *named = json.loads(settings)
-    positional[8 if op == _CONVOLUTION else 9] = groups
-    return json.dumps([positional, *named], separators=(",", ":"))
+def _with_groups(call: Call, groups: int | str) -> Settings:
+    return call.settings.with_argument(8 if call.op == _CONVOLUTION else 9, groups)
 
 
-def _convolution(op: str, settings: str, inputs: tuple[Sized, ...], outputs: tuple[Sized, ...]) -> Heavy:
-    parts = _parts(op, settings, inputs, outputs)
-    types = ",".join(_type(tensor) for tensor in inputs)
+def _convolution(call: Call) -> Heavy:
+    op, parts, types = call.op, _parts(call), ",".join(map(_type, call.inputs))
     space, kernel = "x".join(map(str, (parts.batch, *parts.input))), "x".join(map(str, parts.kernel))
     channels = (parts.inward, parts.outward)
     if parts.groups == 1:
-        return Heavy(f"{op} {types} {space} {kernel} {settings}", channels, (1, 1))
+        return Heavy(f"{op} {types} {space} {kernel} {call.settings.text()}", channels, (1, 1))
     # Depthwise layers lose groups, all others lose channels of their groups.
     least = (1, *channels) if parts.inward == 1 else (parts.groups, 1, 1)
-    text = _with_groups(settings, op, "g")
+    text = _with_groups(call, "g").text()
     return Heavy(f"{op} {types} {space} {kernel} {text}", (parts.groups, *channels), least)
 
 
-def _product(op: str, settings: str, inputs: tuple[Sized, ...]) -> Heavy:
-    left, right = inputs[_PRODUCTS[op] :][:2]
-    types = ",".join(_type(tensor) for tensor in inputs)
-    ranks = ",".join(str(len(tensor.shape)) for tensor in inputs)
+def _product(call: Call) -> Heavy:
+    left, right = call.inputs[_PRODUCTS[call.op] :][:2]
+    types = ",".join(map(_type, call.inputs))
+    ranks = ",".join(str(len(tensor.shape)) for tensor in call.inputs)
     batch = left.shape[0] if len(left.shape) == 3 else 1
-    return Heavy(f"{op} {types} {ranks} {batch} {_blanked(settings)}", (*left.shape[-2:], right.shape[-1]), (1,) * 3)
+    key = f"{call.op} {types} {ranks} {batch} {call.settings.text(is_blank=True)}"
+    return Heavy(key, (*left.shape[-2:], right.shape[-1]), (1,) * 3)
 
 
 def resized(call: Call, widths: tuple[int, ...]) -> Call:
     """A heavy call at other widths."""
     if call.op in _PRODUCTS:
         return _resized_product(call, widths)
-    parts = _parts(call.op, call.settings, call.inputs, call.outputs)
+    parts = _parts(call)
     groups, inward, outward = (1, *widths) if len(widths) == 2 else widths
-    settings = call.settings if len(widths) == 2 else _with_groups(call.settings, call.op, groups)
+    settings = call.settings if len(widths) == 2 else _with_groups(call, groups)
     data = (parts.batch, inward * groups, *parts.input)
     out = (parts.batch, outward * groups, *parts.output)
     weight = (
@@ -211,7 +190,7 @@ def resized(call: Call, widths: tuple[int, ...]) -> Call:
     if call.op == _CONVOLUTION:
         inputs, outputs = _shaped(call.inputs, (data, weight, bias)), _shaped(call.outputs, (out,))
     else:
-        mask = json.loads(settings)[0][10]
+        mask = settings.positional[10]
         made = [shape for shape, is_made in zip((data, weight, bias), mask, strict=True) if is_made]
         if len(call.outputs) == 3:  # what is not asked for may still be listed, without elements
             made = [shape if is_made else () for shape, is_made in zip((data, weight, bias), mask, strict=True)]
@@ -297,7 +276,7 @@ def kernel_of(call: Call, widths: tuple[int, ...]) -> str:
     if call.op not in (_CONVOLUTION, _CONVOLUTION_BACKWARD):
         return ""
     at = resized(call, widths)
-    given = json.loads(at.settings)[0]
+    given = at.settings.positional
     data, weight = at.inputs[:2] if call.op == _CONVOLUTION else at.inputs[1:3]
     stride, padding, dilation, is_transposed, extra, groups = given[3:9] if call.op == _CONVOLUTION else given[4:10]
     # One element seen as a tensor of that size: the choice looks at shapes only.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ranp.costs.step import Call, Rehearsal, Sized
+from ranp.costs.step import Call, Settings, Sized, StepTrace
 from ranp.costs.time.calls import Heavy, kernel_of, last_group, placed
 from ranp.costs.time.grids import Box, Regime
 from ranp.errors import UnsupportedError
@@ -13,19 +13,19 @@ _BLOCKED_KERNELS = frozenset(["Mkldnn", "MkldnnTranspose", "???"])
 """Those of oneDNN; torch gives no name to its transposed one."""
 
 
-def boxes_of(rehearsal: Rehearsal, others: Sequence[Rehearsal] | None) -> Iterator[tuple[Call, Box]]:
-    """Every call with the widths that it may take: up to its own, or only its own where all rehearsals agree.
+def boxes_of(traced: StepTrace, others: Sequence[StepTrace] | None) -> Iterator[tuple[Call, Box]]:
+    """Every call with the widths that it may take: up to its own, or only its own where all step traces agree.
 
     Raises:
-        UnsupportedError: The other rehearsals are of another network.
+        UnsupportedError: The other step traces are of another network.
     """
     for other in others or ():
-        if [call.op for call in other.calls] != [call.op for call in rehearsal.calls]:
+        if [call.op for call in other.calls] != [call.op for call in traced.calls]:
             raise UnsupportedError(
-                "widths holds a rehearsal with other operators. Pass rehearsals of the same network, step and inputs,"
+                "widths holds a step trace with other operators. Pass step traces of the same network, step and inputs,"
                 " cut to other widths."
             )
-    for number, call in enumerate(rehearsal.calls):
+    for number, call in enumerate(traced.calls):
         place = placed(call)
         if not isinstance(place, Heavy):
             yield call, ()
@@ -73,4 +73,4 @@ def regimes_of(call: Call, place: Heavy, box: Box, block: int) -> tuple[Regime, 
 def copy_of(call: Call, amount: int) -> Call:
     """A plain copy that moves as much data as a call."""
     flat = Sized((max(1, amount // 2),), next(iter((*call.inputs, *call.outputs))).dtype)
-    return Call("aten.clone.default", (flat,), (flat,), '[["T"]]', call.phase, call.module)
+    return Call("aten.clone.default", (flat,), (flat,), Settings(("T",)), call.phase, call.module)

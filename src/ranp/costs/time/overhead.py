@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ranp.costs.step import Call, rehearse
+from ranp.costs.step import Call, trace_step
 from ranp.costs.time.timing import Stopwatch
 
 PHASES = ("inference", "forward", "backward", "optimiser")
@@ -29,8 +29,8 @@ def measure_overhead(watch: Stopwatch, seconds: Callable[[Call], float], device:
     inputs = torch.full((2, 2, 2, 2, 2), 0.5)
     alone = dict.fromkeys(PHASES, 0.0)
     counts = dict.fromkeys(PHASES, 0)
-    for phase, rehearsal in (("", rehearse(network, inputs)), ("inference", rehearse(network, inputs, step=None))):
-        for call in rehearsal.calls:
+    for phase, traced in (("", trace_step(network, inputs)), ("inference", trace_step(network, inputs, step=None))):
+        for call in traced.calls:
             name = phase or ("forward" if call.phase == "loss" else call.phase)
             alone[name] += seconds(call)
             counts[name] += 1

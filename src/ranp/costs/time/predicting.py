@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from ranp import arguments
-from ranp.costs.step import Rehearsal, TrainingStep, rehearse
+from ranp.costs.step import StepTrace, TrainingStep, trace_step
 from ranp.costs.step.running import Loss
 from ranp.costs.time.table import Progress, Table
 
@@ -34,24 +34,24 @@ def step_time(
         model: The network, real or on the meta device.
         example: The inputs of one call; may be on the meta device.
         step: Batch, optimiser and precision.
-        loss: Of output and target; default as in ``ranp.costs.step.rehearse``.
+        loss: Of output and target; default as in ``ranp.costs.step.trace_step``.
         target: What the loss compares with.
         table: Times of operators, default those of this machine.
         progress: Called with the number of measurements done and of all, while operators are measured.
 
     Raises:
-        UnsupportedError: The network cannot be rehearsed.
+        UnsupportedError: The network cannot run a step without data.
         StorageError: The file of the table is damaged or cannot be written.
     """
     arguments.kind("step", step, TrainingStep, "a ranp.TrainingStep; for an inference, call ranp.latency")
     _check(table, progress)
-    return _seconds(rehearse(model, example, step=step, loss=loss, target=target), table, progress)
+    return _seconds(trace_step(model, example, step=step, loss=loss, target=target), table, progress)
 
 
 def latency(model: nn.Module, example: Any, *, table: Table | None = None, progress: Progress | None = None) -> float:
     """Seconds of one inference, in eval mode and without gradients. Otherwise as ``step_time``."""
     _check(table, progress)
-    return _seconds(rehearse(model, example, step=None), table, progress)
+    return _seconds(trace_step(model, example, step=None), table, progress)
 
 
 def _check(table: object, progress: object) -> None:
@@ -61,7 +61,7 @@ def _check(table: object, progress: object) -> None:
         arguments.function("progress", progress, "a function (done, all), or None")
 
 
-def _seconds(rehearsal: Rehearsal, table: Table | None, progress: Progress | None) -> float:
-    table = Table.open(device=rehearsal.device) if table is None else table
-    table.cover(rehearsal, progress=progress)
-    return table.seconds(rehearsal)
+def _seconds(traced: StepTrace, table: Table | None, progress: Progress | None) -> float:
+    table = Table.open(device=traced.device) if table is None else table
+    table.cover(traced, progress=progress)
+    return table.seconds(traced)

@@ -1,4 +1,4 @@
-"""Times of operators on this machine, kept in a file; and from them the seconds of any rehearsed step."""
+"""Times of operators on this machine, kept in a file; and from them the seconds of any traced step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ranp.costs.step import Call, Rehearsal
+from ranp.costs.step import Call, StepTrace
 from ranp.costs.time.calls import Heavy, Light, placed, pointwise_amounts, pointwise_at, resized, thinned
 from ranp.costs.time.covering import boxes_of, copy_of, regimes_of
 from ranp.costs.time.grids import Curve, Grid
@@ -78,26 +78,26 @@ class Table:
         return cls(path, machine, content, measure)
 
     def cover(
-        self, rehearsal: Rehearsal, *, widths: Sequence[Rehearsal] | None = None, progress: Progress | None = None
+        self, traced: StepTrace, *, widths: Sequence[StepTrace] | None = None, progress: Progress | None = None
     ) -> None:
-        """Measures what is missing to tell the time of this rehearsal, and of the same network at any lower widths.
+        """Measures what is missing to tell the time of this step trace, and of the same network at any lower widths.
 
         Saves as it goes, so that an interrupted run loses little.
 
         Args:
-            rehearsal: Of the full network.
+            traced: Of the full network.
             widths: The same network at other widths, call by call: what is equal in all of them is then taken for
                 fixed and measured at this size only. Default: every width may fall.
             progress: Called with the number of measurements done and of all.
 
         Raises:
-            UnsupportedError: The rehearsal is of another device, or ``widths`` are of another network.
+            UnsupportedError: The step trace is of another device, or ``widths`` are of another network.
             StorageError: The file cannot be written.
         """
-        self._check_device(rehearsal)
+        self._check_device(traced)
         tasks: dict[tuple[str, tuple[int, ...]], Callable[[], None]] = {}
         examples: dict[str, Call] = {}
-        for call, box in boxes_of(rehearsal, widths):
+        for call, box in boxes_of(traced, widths):
             place = placed(call)
             if isinstance(place, Heavy):
                 examples.setdefault(place.key, call)
@@ -141,39 +141,39 @@ class Table:
         save(self.path, self.machine, self._content)
         self._saved = time.monotonic()
 
-    def seconds(self, rehearsal: Rehearsal) -> float:
+    def seconds(self, traced: StepTrace) -> float:
         """Seconds of the step or inference, from the table alone.
 
         Raises:
             UnsupportedError: Something of it was never covered.
         """
-        return sum(self.by_call(rehearsal))
+        return sum(self.by_call(traced))
 
-    def by_call(self, rehearsal: Rehearsal) -> tuple[float, ...]:
+    def by_call(self, traced: StepTrace) -> tuple[float, ...]:
         """Seconds of each call, with its share of what Python and autograd cost.
 
         Raises:
             UnsupportedError: Something of it was never covered.
         """
-        self._check_device(rehearsal)
+        self._check_device(traced)
         overhead = self._content.overhead
         if not overhead:
-            raise UnsupportedError("the table of times is empty. Call its cover() with the full network's rehearsal.")
-        inference = rehearsal.step is None
+            raise UnsupportedError("the table of times is empty. Call its cover() with the full network's step trace.")
+        inference = traced.step is None
         taken = []
-        for call in rehearsal.calls:
+        for call in traced.calls:
             phase = "inference" if inference else "forward" if call.phase == "loss" else call.phase
             taken.append(self._alone(call) + overhead[phase])
         return tuple(taken)
 
-    def by_module(self, rehearsal: Rehearsal) -> dict[str, float]:
+    def by_module(self, traced: StepTrace) -> dict[str, float]:
         """Seconds of each module that ran a call itself, forward, backward and in the optimiser together.
 
         Raises:
             UnsupportedError: Something of it was never covered.
         """
         sums: defaultdict[str, float] = defaultdict(float)
-        for call, seconds in zip(rehearsal.calls, self.by_call(rehearsal), strict=True):
+        for call, seconds in zip(traced.calls, self.by_call(traced), strict=True):
             sums[call.module] += seconds
         return dict(sums)
 
@@ -206,7 +206,7 @@ class Table:
             shapes = ", ".join("x".join(map(str, tensor.shape)) or "scalar" for tensor in call.inputs)
             raise UnsupportedError(
                 f"the table of times does not cover {call.op} of {shapes} in {call.module or 'the network'!r};"
-                " call its cover() with a rehearsal of the full network at this size of inputs"
+                " call its cover() with a step trace of the full network at this size of inputs"
             )
         return found
 
@@ -290,11 +290,11 @@ class Table:
             self._watch = Stopwatch(self.machine.device)
         return self._watch
 
-    def _check_device(self, rehearsal: Rehearsal) -> None:
-        if rehearsal.device != self.machine.device:
+    def _check_device(self, traced: StepTrace) -> None:
+        if traced.device != self.machine.device:
             raise UnsupportedError(
-                f"the rehearsal is of a network on {rehearsal.device!r}, the table of times is of"
-                f" {self.machine.device!r}. Open the table with device={rehearsal.device!r}."
+                f"the step trace is of a network on {traced.device!r}, the table of times is of"
+                f" {self.machine.device!r}. Open the table with device={traced.device!r}."
             )
 
 

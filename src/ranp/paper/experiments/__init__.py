@@ -1,39 +1,38 @@
-"""Every table and figure of the paper, each a list of cells and what is made of their results, one file each."""
+"""Every table and figure of the paper, each the declaration of its lines and columns, one file each."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 
 from ranp.errors import UnsupportedError, unknown_name
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
+from ranp.paper.experiments.experiment import Experiment, Line, Presentation, Results, Wanted
 from ranp.paper.experiments.running import Place, run_all, run_cell
 
-__all__ = ["Experiment", "Place", "Presentation", "Results", "Wanted", "get", "names", "run_all", "run_cell"]
+__all__ = ["Experiment", "Line", "Place", "Presentation", "Results", "Wanted", "get", "names", "run_all", "run_cell"]
 
-_EXPERIMENTS: Mapping[str, str] = {
-    "criteria": "CRITERIA",
-    "main": "MAIN",
-    "equal-resources": "EQUAL_RESOURCES",
-    "psm-parts": "PSM_PARTS",
-    "initialisation": "INITIALISATION",
-    "scalability": "SCALABILITY",
-    "transfer": "TRANSFER",
-    "single-gpu": "SINGLE_GPU",
-    "importance": "IMPORTANCE",
-    "retained": "RETAINED",
-    "scatter": "SCATTER",
-    "examples": "EXAMPLES",
-    "resources": "RESOURCES",
-    "accuracy": "ACCURACY",
-    "fast-training": "FAST_TRAINING",
-}
-"""Each is the value of that name in the module of its own, in the order of the paper; imported when it is asked for."""
+_NAMES = (
+    "criteria",
+    "main",
+    "equal-resources",
+    "psm-parts",
+    "initialisation",
+    "scalability",
+    "transfer",
+    "single-gpu",
+    "importance",
+    "retained",
+    "scatter",
+    "examples",
+    "resources",
+    "accuracy",
+    "fast-training",
+)
+"""Each is the value of its name in the module of its name, imported when it is asked for; in the order of the paper."""
 
 
 def names() -> tuple[str, ...]:
     """The names that ``get`` knows, in the order of the paper."""
-    return tuple(_EXPERIMENTS)
+    return _NAMES
 
 
 def get(name: str) -> Experiment:
@@ -42,8 +41,9 @@ def get(name: str) -> Experiment:
     Raises:
         UnsupportedError: There is none.
     """
-    if name not in _EXPERIMENTS:
-        raise UnsupportedError(unknown_name("experiment", name, (*_EXPERIMENTS, "all")))
-    module = importlib.import_module(f"ranp.paper.experiments.{name.replace('-', '_')}")
-    experiment: Experiment = getattr(module, _EXPERIMENTS[name])
+    if name not in _NAMES:
+        raise UnsupportedError(unknown_name("experiment", name, (*_NAMES, "all")))
+    identifier = name.replace("-", "_")
+    module = importlib.import_module(f"ranp.paper.experiments.{identifier}")
+    experiment: Experiment = getattr(module, identifier.upper())
     return experiment

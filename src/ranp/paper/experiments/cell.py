@@ -12,7 +12,7 @@ from typing import Any
 from ranp.errors import UnsupportedError
 from ranp.paper import models, tasks
 from ranp.paper.experiments.scales import SCALES
-from ranp.paper.recipe import Recipe
+from ranp.paper.recipe import Recipe, Setting, read_setting, setting_text
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
 
@@ -32,7 +32,7 @@ class Cell:
         seed: Of weights, samples and their order.
         scale: A name of ``scales.SCALES``: networks, sizes and recipe.
         sparsity: Fraction of channels to remove (of weights, for ``snip``); None for the largest feasible one.
-        settings: ``key=value`` changes to the recipe of the scale, the network and its size included.
+        settings: Changes to the recipe of the scale, the network and its size included; of a key the last one counts.
         criterion: How channels are scored, default the method's own.
         size: Edge of the samples that are scored, default that of training.
         batches: How many batches are scored.
@@ -51,7 +51,7 @@ class Cell:
     seed: int = 0
     scale: str = "cpu"
     sparsity: float | None = 0.0
-    settings: tuple[str, ...] = ()
+    settings: tuple[Setting, ...] = ()
     criterion: str | None = None
     size: int | None = None
     batches: int = 16
@@ -77,8 +77,8 @@ class Cell:
         """How its network is built and trained."""
         task = tasks.get(self.task)
         base = task.recipe if self.scale == "paper" else task.cpu
-        settings = (*SCALES[self.scale].get(self.task, ()), *self.settings)
-        return dataclasses.replace(base, seed=self.seed, tensorboard=False).but(settings)
+        settings = (*SCALES[self.scale].get(self.task, {}).items(), *self.settings)
+        return dataclasses.replace(base, seed=self.seed, tensorboard=False).having(settings)
 
     def example(self, task: Task) -> Any:
         """The inputs of one call, without data, that costs are taken at: the paper's own for its own networks."""
@@ -89,17 +89,22 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """The cell as plain values; what is at its default is left out, so that new fields do not rename old cells."""
-        told: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value == field.default and field.name not in ("task", "method", "seed", "scale"):
-                continue
-            told[field.name] = _plain(value)
-        return told
+        always = ("task", "method", "seed", "scale")
+        values = {field: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {field.name: value for field, value in values.items() if field.name in always or value != field.default}
+        return plain | {
+            name: value
+            for name, value in (
+                ("settings", [setting_text(*setting) for setting in self.settings]),
+                ("origin", self.origin and self.origin.to_dict()),
+                ("among", [cell.to_dict() for cell in self.among]),
+            )
+            if value
+        }
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Cell:
-        """The cell that ``to_dict`` told.
+        """The cell that ``to_dict`` made plain.
 
         Raises:
             UnsupportedError: It has a field that no cell has.
@@ -109,16 +114,10 @@ class Cell:
             return cls(
                 **{
                     **value,
-                    "settings": tuple(value.get("settings", ())),
+                    "settings": tuple(map(read_setting, value.get("settings", ()))),
                     "origin": None if origin is None else cls.from_dict(origin),
                     "among": tuple(map(cls.from_dict, value.get("among", ()))),
                 }
             )
         except TypeError as error:
             raise UnsupportedError(f"this is no cell: {error}. Make it again.") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Cell):
-        return value.to_dict()
-    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from ranp.paper.experiments import main
+from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
-from ranp.paper.experiments.results import Result
-from ranp.paper.experiments.scales import told
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import (
-    METHODS,
-    NETWORKS,
-    NP,
-    cost_cells,
-    cost_columns,
-    figure_cells,
-    figure_columns,
-    numbers,
-    percent,
-    seeds_of,
-    spreads,
-)
-from ranp.paper.published import Matched, equal_resources
+from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.table import Column
+from ranp.paper.published import equal_resources
 from ranp.paper.published import main as main_table
 
-__all__ = ["EQUAL_RESOURCES", "cell_of"]
+__all__ = ["EQUAL_RESOURCES", "Resource", "cell_of"]
 
 Resource = Literal["flops", "memory"]
 
@@ -41,7 +26,8 @@ _ROWS: tuple[tuple[str, Resource | None], ...] = (
     ("layerwise", "memory"),
     (OURS, None),
 )
-_WORDS = {"flops": "FLOPs", "memory": "memory"}
+_WORDS = {None: "", "flops": "FLOPs", "memory": "memory"}
+_MATCHED = {None: None, "gflops": "flops", "memory_mb": "memory"}
 
 
 def cell_of(wanted: Wanted, network: str, method: str, equal: Resource | None, seed: int) -> Cell:
@@ -52,109 +38,77 @@ def cell_of(wanted: Wanted, network: str, method: str, equal: Resource | None, s
     return main.cell_of(wanted, network, method, seed, equal=equal, sparsity=ours.sparsity)
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
-    for seed in seeds_of(wanted):
-        for network in _NETWORKS:
-            for method, equal in _ROWS:
-                yield cell_of(wanted, network, method, equal, seed)
-
-
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    groups, records, came = [], [], []
+def _lines(wanted: Wanted) -> Iterator[Line]:
     for network in _NETWORKS:
         full = main_table(network)[0]
-        by_row = {row: [results[cell_of(wanted, network, *row, seed)] for seed in seeds_of(wanted)] for row in _ROWS}
-        rows = []
-        for (method, equal), found in by_row.items():
-            printed = full if method == FULL else _printed(network, method, equal)
-            shares = [] if equal is None else _shares(found, by_row[OURS, None], equal)
-            came += shares
-            rows.append(
-                (
-                    METHODS[method] + ("†" if any(one.kept_one for one in found) else ""),
-                    _WORDS.get(equal or "", ""),
-                    percent(shares) if shares else "",
-                    "" if method == FULL else percent([one.sparsity for one in found]),
-                    "" if method == FULL else f"{printed.sparsity:.2f}",
-                    *cost_cells(found, wanted, (printed, full)),
-                    *figure_cells(found, network, wanted, printed),
-                )
+        printed = {(row.method, _MATCHED[row.matched]): row for row in equal_resources(network)}
+        for method, equal in _ROWS:
+            yield Line(
+                tuple(cell_of(wanted, network, method, equal, seed) for seed in wanted.range),
+                texts.METHODS[method],
+                network,
+                texts.NETWORKS[network],
+                full if method == FULL else printed[method, equal],
+                full,
+                {"network": network, "method": method, "equal": equal or ""},
+                tuple(cell_of(wanted, network, OURS, None, seed) for seed in wanted.range) if equal else (),
             )
-            records.append(
-                {
-                    "network": network,
-                    "method": method,
-                    "equal": equal or "",
-                    "share_of_ours": sum(shares) / len(shares) if shares else "",
-                    "paper_sparsity": printed.sparsity,
-                    "paper_params_mb": printed.params_mb,
-                    "paper_gflops": printed.gflops,
-                    "paper_memory_mb": printed.memory_mb,
-                    **numbers(found, network),
-                }
-            )
-        groups.append(Group(NETWORKS[network], tuple(rows)))
-    table = Table(
-        "equal-resources",
-        "Pruning at equal resources",
-        (
-            Column("method", left=True),
-            Column("equal", left=True),
-            Column("of RANP-f's %"),
-            Column("sparsity %"),
-            Column("paper's"),
-            *cost_columns(wanted),
-            *figure_columns(wanted),
-        ),
-        tuple(groups),
-        caption=_caption(wanted),
-        notes=_notes(wanted, came),
-        records=tuple(records),
-    )
-    return Presentation((table,))
 
 
-def _printed(network: str, method: str, equal: Resource | None) -> Matched:
-    matched = {"flops": "gflops", "memory": "memory_mb", None: None}[equal]
-    return next(row for row in equal_resources(network) if (row.method, row.matched) == (method, matched))
-
-
-def _shares(found: Sequence[Result], ours: Sequence[Result], equal: Resource) -> list[float]:
+def _shares(wanted: Wanted, line: Line, results: Results) -> list[float]:
     """Of each seed: what the network takes of what RANP-f takes."""
-    pairs = zip(found, ours, strict=True)
-    return [getattr(one.slim, equal) / getattr(our.slim, equal) for one, our in pairs]
+    pairs = zip(line.cells, line.compared, strict=False)
+    return [_cost(results, cell, cell.equal) / _cost(results, ours, cell.equal) for cell, ours in pairs]
+
+
+def _cost(results: Results, cell: Cell, resource: str | None) -> int:
+    return int(getattr(results[cell].slim, resource or ""))
 
 
 def _caption(wanted: Wanted) -> str:
-    how = (
-        "The paper's networks at its sizes, scored on a few procedural samples instead of its data sets."
-        if wanted.scale == "paper"
-        else f"Small networks on procedural data, {len(seeds_of(wanted))} seed(s); the paper's columns are those of "
-        "its own networks and data, to compare the order of the methods, not the figures."
-    )
     return (
         "Random and layer-wise pruning remove as many channels as it takes until their network costs no more FLOPs, or "
-        f"memory, than that of RANP-f at the paper's sparsity. {how} In brackets: what is removed of the full network, "
-        "in percent. Costs in the paper's convention, for one call."
+        f"memory, than that of RANP-f at the paper's sparsity. {texts.small_networks(wanted, 'methods')} In brackets: "
+        "what is removed of the full network, in percent. Costs in the paper's convention, for one call."
     )
 
 
-def _notes(wanted: Wanted, came: Sequence[float]) -> tuple[str, ...]:
-    notes: list[Any] = [
-        f'How close they came, under "of RANP-f\'s": from {100 * min(came):.2f} to {100 * max(came):.2f} % of what '
-        "RANP-f takes, never more. Channels are whole, so it is not met exactly.",
+def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+    came = [100 * share for line in lines for share in line.measured]
+    yield (
+        f'How close they came, under "of RANP-f\'s": from {min(came):.2f} to {max(came):.2f} % of what RANP-f takes, '
+        "never more. Channels are whole, so it is not met exactly."
+    )
+    yield (
         "† The method has no feasible sparsity that costs so little: every coupled set of channels kept its best one, "
-        "and as much as possible was removed elsewhere.",
-    ]
-    if wanted.scale == "cpu":
-        notes += [f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}." for name in _NETWORKS]
-    return (*notes, *spreads(wanted))
+        "and as much as possible was removed elsewhere."
+    )
+    yield from texts.cuts(wanted, _NETWORKS)
+    yield from texts.spreads(wanted)
 
 
 EQUAL_RESOURCES = Experiment(
-    "equal-resources",
-    "Random and layer-wise pruning at the resources of RANP-f",
-    "tb:similar_resource",
-    lambda wanted: tuple(_cells(wanted)),
-    _present,
+    name="equal-resources",
+    title="Random and layer-wise pruning at the resources of RANP-f",
+    heading="Pruning at equal resources",
+    label="tb:similar_resource",
+    lines=_lines,
+    columns=lambda wanted, lines: (
+        texts.METHOD,
+        Column("equal", left=True, text=lambda line: _WORDS[line.cells[0].equal]),
+        Column("of RANP-f's %", text=lambda line: texts.percent(line.measured)),
+        texts.SPARSITY,
+        texts.PAPERS_SPARSITY,
+        *texts.costs(wanted),
+        *texts.merit(wanted),
+    ),
+    record=lambda line: {
+        **line.key,
+        "share_of_ours": sum(line.measured) / len(line.measured) if line.measured else "",
+        **texts.papers_numbers(line, "sparsity"),
+        **texts.numbers(line),
+    },
+    measure=_shares,
+    caption=_caption,
+    notes=_notes,
 )

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
-from ranp.paper import models
-from ranp.paper.experiments import main
-from ranp.paper.experiments.cell import Cell
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
-from ranp.paper.experiments.studying import last_epoch, titled
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS, cost, paper_figures
+from ranp.paper.experiments import main, texts
+from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.studying import by_network, titled
+from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES
-from ranp.paper.published import main as printed
-from ranp.paper.recipe import as_arguments
-from ranp.paper.training.evaluation import recipe_of
-from ranp.reporting.folder import read_run
-from ranp.slimming import storage
+from ranp.paper.training import evaluation
+from ranp.reporting.folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["EXAMPLES", "trained"]
 
-_METHODS = ("full", "random", "ranp-f")
 _COUNT = 2
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
+def _lines(wanted: Wanted) -> Iterator[Line]:
     for network in main.networks(wanted):
-        for method in _METHODS:
-            yield main.cell_of(wanted, network, method, 0)
+        for method in ("full", "random", "ranp-f"):
+            yield main.line_of(wanted, network, method, range(1))
 
 
 def trained(folder: Path) -> nn.Module:
@@ -45,82 +37,53 @@ def trained(folder: Path) -> nn.Module:
         StorageError: It is no folder of a finished training run.
         PlanMismatchError: The network does not fit.
     """
-    read_run(folder)
-    stored, _ = recipe_of(folder)
-    options = as_arguments(stored.get("options", {}))
-    return storage.load(folder / "model.safetensors", partial(models.build, stored["model"], **options)).eval()
+    return evaluation.trained(RunFolder(folder))[0].eval()
 
 
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    groups, records, figures = [], [], {}
-    shown = not wanted.resources_only
-    for network in main.networks(wanted):
-        rows = []
-        for method in _METHODS:
-            result = results[main.cell_of(wanted, network, method, 0)]
-            paper = next(row for row in printed(network) if row.method == method)
-            scale = 1.0 if wanted.scale == "paper" else 1000.0
-            row = [
-                METHODS[method] + ("†" if result.kept_one else ""),
-                cost(result.slim.gflops * scale, result.full.gflops * scale),
-                cost(result.slim.memory_mb, result.full.memory_mb),
-            ]
-            rows.append((*row, *((last_epoch([result], network), paper_figures(paper)) if shown else ())))
-            records.append(
-                {
-                    "network": network,
-                    "method": method,
-                    "kept_one": result.kept_one,
-                    "gflops": result.slim.gflops,
-                    "memory_mb": result.slim.memory_mb,
-                    **{name: result.figures[name] for name in FIGURES[network] if shown},
-                }
-            )
-        groups.append(Group(NETWORKS[network], tuple(rows)))
-        if shown:
-            figures[f"examples-{network}"] = _drawn(results, wanted, network)
-    flops = "GFLOPs" if wanted.scale == "paper" else "MFLOPs"
-    words = ("last epoch", "paper's") if shown else ()
-    table = Table(
-        "examples",
-        "Example predictions",
-        (Column("method", left=True), Column(flops), Column("Memory MB"), *(Column(name, left=True) for name in words)),
-        tuple(groups),
-        caption=_caption(wanted),
-        notes=(KEPT_ONE,),
-        records=tuple(records),
-    )
-    return Presentation((table,), figures)
+def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
+    yield texts.METHOD
+    yield from texts.costs(wanted, ("gflops", "memory_mb"), beside=False)
+    if not wanted.resources_only:
+        yield Column("last epoch", left=True, text=texts.last_epoch)
+        yield texts.PAPERS_FIGURES
 
 
-def _drawn(results: Results, wanted: Wanted, network: str) -> Figure:
+def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
     from ranp.paper.tasks.pictures import pictures
     from ranp.reporting.drawing import examples
 
-    cells = {METHODS[method]: main.cell_of(wanted, network, method, 0) for method in _METHODS}
-    networks = {name: trained(results.folder(cell)) for name, cell in cells.items()}
-    some = cells[METHODS["full"]]
-    return titled(
-        examples(pictures(some.open(), networks, size=some.recipe().size, count=_COUNT)),
-        f"{NETWORKS[network]}: truth and predictions",
-    )
+    drawn = {}
+    for network, own in () if wanted.resources_only else by_network(lines):
+        networks = {line.name: trained(results.folder(line.cells[0])) for line in own}
+        full = own[0].cells[0]
+        shown = examples(pictures(full.open(), networks, size=full.recipe().size, count=_COUNT))
+        drawn[f"examples-{network}"] = titled(shown, f"{texts.NETWORKS[network]}: truth and predictions")
+    return drawn
 
 
 def _caption(wanted: Wanted) -> str:
     if wanted.resources_only:
         return "Nothing is trained, so nothing is predicted: what the networks cost that examples would be of."
-    data = "The paper's networks and recipes" if wanted.scale == "paper" else "Small networks on procedural data"
     return (
-        f"{data}: the first {_COUNT} validation samples of each task, the truth beside what the full network, one "
-        "pruned blindly and one pruned by RANP-f say, at the paper's sparsity, seed 0, after the last epoch. The table "
-        "tells how good the shown networks are over all validation samples."
+        f"{texts.networks_of(wanted, 'and recipes')}: the first {_COUNT} validation samples of each task, the truth "
+        "beside what the full network, one pruned blindly and one pruned by RANP-f say, at the paper's sparsity, seed "
+        "0, after the last epoch. The table tells how good the shown networks are over all validation samples."
     )
 
 
 EXAMPLES = Experiment(
-    "examples",
-    "Example predictions",
-    "fig:shapenet_viz, fig:brats_viz, fig:ucf101_viz, fig:sceneflow_viz",
-    lambda w: tuple(_cells(w)),
-    _present,
+    name="examples",
+    title="Example predictions",
+    label="fig:shapenet_viz, fig:brats_viz, fig:ucf101_viz, fig:sceneflow_viz",
+    lines=_lines,
+    columns=_columns,
+    record=lambda line: {
+        **line.key,
+        "kept_one": line.kept_one,
+        **texts.cost_numbers(line.slim, names=("gflops", "memory_mb")),
+        **{name: line.found[0].figures[name] for name in FIGURES[line.network] if line.found[0].figures},
+    },
+    caption=_caption,
+    notes=lambda wanted, lines: (texts.KEPT_ONE,),
+    figures=_figures,
 )

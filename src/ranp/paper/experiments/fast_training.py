@@ -7,18 +7,19 @@ here the full network makes four epochs, and RANP-f about as many as take the sa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ranp.paper.experiments import texts
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
+from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Result
-from ranp.paper.experiments.studying import axis_of, titled
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import KEPT_ONE, METHODS, cost
-from ranp.paper.published import Quote, quotes
-from ranp.paper.training.journal import records
+from ranp.paper.experiments.scales import changes
+from ranp.paper.experiments.studying import titled
+from ranp.paper.experiments.table import Column
+from ranp.paper.published import quotes
+from ranp.paper.training.runs import records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,16 +32,16 @@ _NETWORK, _TASK, _FIGURE = "unet3d-shapenet-23", "shapenet", "miou"
 _SPARSITY = 0.8
 """As in the paper's table on a single GPU, from which the experiment goes on."""
 _BATCH: Mapping[str, int] = {FULL: 1, OURS: 4}
-_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "paper": ("size=128", "learning_rate=0.01"),
-    "cpu": (
-        "options.widths=16,32,48,64",
-        "train_count=120",
-        "learning_rate=0.002",
-        "schedule=constant",
-    ),
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {"size": 128, "learning_rate": 0.01},
+    "cpu": {
+        "options.widths": (16, 32, 48, 64),
+        "train_count": 120,
+        "learning_rate": 0.002,
+        "schedule": "constant",
+    },
 }
-_QUICK = ("options.widths=4,8,8,8", "size=16", "train_count=8", "valid_count=4")
+_QUICK: Mapping[str, Any] = {"options.widths": (4, 8, 8, 8), "size": 16, "train_count": 8, "valid_count": 4}
 _EPOCHS: Mapping[str, Mapping[str, int]] = {"paper": {FULL: 6, OURS: 26}, "cpu": {FULL: 4, OURS: 36}}
 _WINDOWS = 8
 """Points of the loss in an epoch: a batch of one sample says little."""
@@ -48,21 +49,26 @@ _WINDOWS = 8
 
 def cell_of(wanted: Wanted, method: str) -> Cell:
     """The run of the full network, or that of RANP-f."""
-    epochs = _EPOCHS[wanted.scale][method] // (2 if wanted.quick else 1)
     settings = (
-        f"network={_NETWORK}",
-        *_SETTINGS[wanted.scale],
-        *(_QUICK if wanted.quick else ()),
-        f"batch={_BATCH[method]}",
-        f"epochs={epochs}",
+        ("network", _NETWORK),
+        *_SETTINGS[wanted.scale].items(),
+        *(_QUICK.items() if wanted.quick else ()),
+        ("batch", _BATCH[method]),
+        ("epochs", _EPOCHS[wanted.scale][method] // (2 if wanted.quick else 1)),
     )
-    slim = {"sparsity": _SPARSITY, **({"size": 64} if wanted.scale == "paper" else {})} if method == OURS else {}
+    slim = {"sparsity": _SPARSITY, **({"size": 64} if wanted.is_paper else {})} if method == OURS else {}
     return wanted.cell(_TASK, method, 0, settings=settings, **slim)
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
+def _lines(wanted: Wanted) -> Iterator[Line]:
     for method in _BATCH:
-        yield cell_of(wanted, method)
+        yield Line(
+            (cell_of(wanted, method),),
+            texts.METHODS[method],
+            _NETWORK,
+            "ShapeNet, {layers}-layer 3D-UNet",
+            key={"network": _NETWORK, "method": method},
+        )
 
 
 def curve_of(journal: Sequence[Mapping[str, Any]]) -> Curve:
@@ -86,65 +92,20 @@ def curve_of(journal: Sequence[Mapping[str, Any]]) -> Curve:
 
 def reached(result: Result, seconds: float) -> float | None:
     """The figure of merit at the last validation before that much training, as a share; None before the first."""
-    told = [record for record in result.epochs if record.get("valid") and record["seconds"] <= seconds]
-    return float(told[-1]["valid"][_FIGURE]) if told else None
+    before = [record for record in result.epochs if record.get("valid") and record["seconds"] <= seconds]
+    return float(before[-1]["valid"][_FIGURE]) if before else None
 
 
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    found = {method: results[cell_of(wanted, method)] for method in _BATCH}
-    trained = not wanted.resources_only
-    shortest = min(result.epochs[-1]["seconds"] for result in found.values()) if trained else 0.0
-    rows = {method: _record(method, result, wanted, shortest) for method, result in found.items()}
-    columns = [
-        "sparsity %",
-        "removed %",
-        "batch",
-        "GFLOPs" if wanted.scale == "paper" else "MFLOPs",
-        "Memory MB",
-        "of a batch, MB",
-    ]
-    if trained:
-        columns += [
-            "epochs",
-            "paper's",
-            "s per epoch",
-            "samples/s",
-            "mIoU % at the end",
-            f"mIoU % after {shortest:.0f} s",
-        ]
-    table = Table(
-        "fast-training",
-        "Fast training with larger batches",
-        (Column("method", left=True), *map(Column, columns)),
-        (Group(_title(found[FULL]), tuple(_row(record, wanted) for record in rows.values())),),
-        caption=_caption(wanted),
-        notes=_notes(wanted, found),
-        records=tuple(rows.values()),
-    )
-    return Presentation((table,), {"fast-training": _drawn(results, wanted)} if trained else {})
+def _shortest(wanted: Wanted, line: Line, results: Results) -> float:
+    """Seconds after which the shorter of the two runs was over."""
+    return min(results[cell_of(wanted, method)].seconds for method in _BATCH)
 
 
-def _drawn(results: Results, wanted: Wanted) -> Figure:
-    from ranp.reporting.drawing import convergence
-
-    curves = {
-        f"{METHODS[method]}, batch {batch}": curve_of(records(results.folder(cell_of(wanted, method))))
-        for method, batch in _BATCH.items()
-    }
-    figure = convergence(curves, y=("loss", _FIGURE), labels={"loss": "training loss", _FIGURE: axis_of(_FIGURE)})
-    return titled(figure, f"{_title(results[cell_of(wanted, FULL)])}: full and by RANP-f")
-
-
-def _title(full: Result) -> str:
-    return f"ShapeNet, {len(full.widths)}-layer 3D-UNet"
-
-
-def _record(method: str, result: Result, wanted: Wanted, shortest: float) -> dict[str, Any]:
-    batch = _BATCH[method]
+def _record(line: Line) -> dict[str, Any]:
+    (result,), batch = line.found, _BATCH[line.method]
     record: dict[str, Any] = {
-        "network": _NETWORK,
-        "method": method,
-        "sparsity": result.sparsity if method != FULL else 0.0,
+        **line.key,
+        "sparsity": result.sparsity if line.pruned else 0.0,
         "removed": result.removed,
         "kept_one": result.kept_one,
         "batch": batch,
@@ -154,55 +115,61 @@ def _record(method: str, result: Result, wanted: Wanted, shortest: float) -> dic
         "full_memory_mb": result.full.memory_mb,
         "memory_mb_of_batch": batch * result.slim.memory_mb,
     }
-    if wanted.resources_only:
+    if not result.epochs:
         return record
-    epochs, seconds = len(result.epochs), float(result.epochs[-1]["seconds"])
+    epochs = len(result.epochs)
     return record | {
         "epochs": epochs,
         "paper_epochs": next(
-            q.figures["epochs"] for q in quotes(_NETWORK) if q.method == method and "epochs" in q.figures
+            q.figures["epochs"] for q in quotes(_NETWORK) if q.method == line.method and "epochs" in q.figures
         ),
-        "seconds": seconds,
-        "seconds_per_epoch": seconds / epochs,
-        "samples_per_second": batch * result.epochs[-1]["step"] / seconds,
+        "seconds": result.seconds,
+        "seconds_per_epoch": result.seconds / epochs,
+        "samples_per_second": batch * result.epochs[-1]["step"] / result.seconds,
         "miou": result.figures[_FIGURE],
-        "equal_seconds": shortest,
-        "miou_at_equal_seconds": reached(result, shortest),
+        "equal_seconds": line.measured,
+        "miou_at_equal_seconds": reached(result, line.measured),
     }
 
 
-def _row(record: Mapping[str, Any], wanted: Wanted) -> tuple[str, ...]:
-    scale = 1.0 if wanted.scale == "paper" else 1000.0
-    cells = [
-        METHODS[record["method"]] + ("†" if record["kept_one"] else ""),
-        "" if record["method"] == FULL else f"{100 * record['sparsity']:.2f}",
-        "" if record["method"] == FULL else f"{100 * record['removed']:.2f}",
-        str(record["batch"]),
-        cost(record["gflops"] * scale, record["full_gflops"] * scale),
-        cost(record["memory_mb"], record["full_memory_mb"]),
-        f"{record['memory_mb_of_batch']:.2f}",
-    ]
+def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
+    def of(head: str, name: str, text: Callable[[Any], str]) -> Column:
+        return Column(head, text=lambda line: text(_record(line)[name]))
+
+    def miou(share: float | None) -> str:
+        return "" if share is None else f"{100 * share:.2f}"
+
+    yield from (texts.METHOD, texts.SPARSITY, texts.REMOVED, of("batch", "batch", str))
+    yield from texts.costs(wanted, ("gflops", "memory_mb"), beside=False)
+    yield of("of a batch, MB", "memory_mb_of_batch", "{:.2f}".format)
     if not wanted.resources_only:
-        equal = record["miou_at_equal_seconds"]
-        cells += [
-            str(record["epochs"]),
-            f"{record['paper_epochs']:.0f}",
-            f"{record['seconds_per_epoch']:.2f}",
-            f"{record['samples_per_second']:.1f}",
-            f"{100 * record['miou']:.2f}",
-            "" if equal is None else f"{100 * equal:.2f}",
-        ]
-    return tuple(cells)
+        yield of("epochs", "epochs", str)
+        yield of("paper's", "paper_epochs", "{:.0f}".format)
+        yield of("s per epoch", "seconds_per_epoch", "{:.2f}".format)
+        yield of("samples/s", "samples_per_second", "{:.1f}".format)
+        yield of("mIoU % at the end", "miou", miou)
+        yield of(f"mIoU % after {lines[0].measured:.0f} s", "miou_at_equal_seconds", miou)
+
+
+def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+    from ranp.reporting.drawing import convergence
+
+    if wanted.resources_only:
+        return {}
+    curves = {
+        f"{line.name}, batch {_BATCH[line.method]}": curve_of(records(results.folder(line.cells[0]))) for line in lines
+    }
+    labels = {"loss": "training loss", _FIGURE: texts.axis_of(_FIGURE)}
+    drawn = convergence(curves, y=("loss", _FIGURE), labels=labels)
+    return {"fast-training": titled(drawn, f"{lines[0].group}: full and by RANP-f")}
 
 
 def _caption(wanted: Wanted) -> str:
-    network = (
-        "The 23-layer 3D-UNet" if wanted.scale == "paper" else "A small 3D-UNet, deeper than that of the main table,"
-    )
+    network = "The 23-layer 3D-UNet" if wanted.is_paper else "A small 3D-UNet, deeper than that of the main table,"
     text = (
         f"{network} on ShapeNet's task, full with batches of 1 and by RANP-f with batches of 4. In brackets: what is "
+        "removed of the full network, in percent."
     )
-    text += "removed of the full network, in percent."
     if wanted.resources_only:
         return text
     return text + (
@@ -212,21 +179,25 @@ def _caption(wanted: Wanted) -> str:
     )
 
 
-def _quoted() -> list[Quote]:
-    """What the paper's text tells of this experiment."""
-    return [quote for quote in quotes(_NETWORK) if "epochs" in quote.figures]
-
-
-def _notes(wanted: Wanted, found: Mapping[str, Result]) -> tuple[str, ...]:
-    notes = [f"The paper, on 128³ voxels and one GPU, in 40 hours: “{_quoted()[0].words}”."]
-    if found[OURS].kept_one:
-        notes.append(KEPT_ONE)
-    if wanted.scale == "cpu":
-        changes = dict(setting.split("=", 1) for setting in (*_SETTINGS["cpu"], *(_QUICK if wanted.quick else ())))
-        notes.append(f"Cut: as in the main table, but {', '.join(f'{k}={v}' for k, v in changes.items())}.")
-    return tuple(notes)
+def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+    words = next(quote.words for quote in quotes(_NETWORK) if "epochs" in quote.figures)
+    yield f"The paper, on 128³ voxels and one GPU, in 40 hours: “{words}”."
+    if any(line.kept_one for line in lines):
+        yield texts.KEPT_ONE
+    if not wanted.is_paper:
+        cut = changes((*_SETTINGS["cpu"].items(), *(_QUICK.items() if wanted.quick else ())))
+        yield f"Cut: as in the main table, but {cut}."
 
 
 FAST_TRAINING = Experiment(
-    "fast-training", "Fast training with larger batches", "fig:convergence", lambda w: tuple(_cells(w)), _present
+    name="fast-training",
+    title="Fast training with larger batches",
+    label="fig:convergence",
+    lines=_lines,
+    columns=_columns,
+    record=_record,
+    measure=_shortest,
+    caption=_caption,
+    notes=_notes,
+    figures=_figures,
 )

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ranp.paper.experiments import main
+from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
-from ranp.paper.experiments.scales import told
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import METHODS, NETWORKS, NP, cost_cells, cost_columns, numbers, percent
-from ranp.paper.published import Initialised, initialisation
+from ranp.paper.experiments.experiment import Experiment, Line, Wanted
+from ranp.paper.experiments.table import Column
+from ranp.paper.published import Row, initialisation
 
 __all__ = ["INITIALISATION", "ROWS", "cell_of"]
 
@@ -32,73 +30,34 @@ def cell_of(wanted: Wanted, network: str, method: str, init: str | None) -> Cell
     """A cell of the table; Glorot's is that of the recipe, so its scores are those of the other tables."""
     if init is None:
         return main.cell_of(wanted.costs_only(), network, FULL, 0)
-    alone = {row: _alone(wanted, network, *row) for row in ROWS if row[1] is not None}
-    return _alone(wanted, network, method, init, tuple(alone.values()))
+    among = tuple(_alone(wanted, network, *row) for row in ROWS if row[1] is not None)
+    return _alone(wanted, network, method, init, among)
 
 
 def _alone(wanted: Wanted, network: str, method: str, init: str | None, among: tuple[Cell, ...] = ()) -> Cell:
-    settings = (*NP[network][1], *(("init=orthogonal",) if init == "orthogonal" else ()))
+    settings = (*texts.NP[network][1], *((("init", "orthogonal"),) if init == "orthogonal" else ()))
     return main.cell_of(wanted.costs_only(), network, method, 0, settings=settings, sparsity=None, among=among)
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
+def _lines(wanted: Wanted) -> Iterator[Line]:
     for network in main.networks(wanted):
-        for row in ROWS:
-            yield cell_of(wanted, network, *row)
-
-
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    groups, records = [], []
-    for network in main.networks(wanted):
-        printed = _printed(network)
-        rows = []
+        printed: dict[tuple[str, str | None], Row] = {(row.method, row.init): row for row in initialisation(network)}
         for method, init in ROWS:
-            result, theirs = results[cell_of(wanted, network, method, init)], printed[method, init]
-            pruned = init is not None
-            rows.append(
-                (
-                    METHODS[method],
-                    (init or "").capitalize(),
-                    percent([result.sparsity]) if pruned else "",
-                    f"{theirs.sparsity:.2f}" if pruned else "",
-                    percent([result.largest]) if result.largest is not None else "",
-                    *cost_cells([result], wanted, (theirs, printed[FULL, None])),
-                )
+            yield Line(
+                (cell_of(wanted, network, method, init),),
+                texts.METHODS[method],
+                network,
+                texts.NETWORKS[network],
+                printed[method, init],
+                printed[FULL, None],
+                {"network": network, "method": method, "init": init or ""},
             )
-            records.append(
-                {
-                    "network": network,
-                    "method": method,
-                    "init": init or "",
-                    "paper_sparsity": theirs.sparsity,
-                    "paper_params_mb": theirs.params_mb,
-                    "paper_gflops": theirs.gflops,
-                    "paper_memory_mb": theirs.memory_mb,
-                    **numbers([result], network),
-                }
-            )
-        groups.append(Group(NETWORKS[network], tuple(rows)))
-    names = ("sparsity %", "paper's", "own largest %")
-    table = Table(
-        "initialisation",
-        "Resources by initialisation",
-        (Column("method", left=True), Column("initialisation", left=True), *map(Column, names), *cost_columns(wanted)),
-        tuple(groups),
-        caption=_caption(wanted),
-        notes=_notes(wanted),
-        records=tuple(records),
-    )
-    return Presentation((table,))
-
-
-def _printed(network: str) -> dict[tuple[str, str | None], Initialised]:
-    return {(row.method, row.init): row for row in initialisation(network)}
 
 
 def _caption(wanted: Wanted) -> str:
     how = (
-        "The paper's networks at its sizes, scored on a few procedural samples instead of its data sets."
-        if wanted.scale == "paper"
+        texts.PAPERS_NETWORKS
+        if wanted.is_paper
         else "Small networks on procedural data; the paper's columns are those of its own networks and data."
     )
     return (
@@ -108,20 +67,31 @@ def _caption(wanted: Wanted) -> str:
     )
 
 
-def _notes(wanted: Wanted) -> tuple[str, ...]:
-    notes = ["Own largest: the largest feasible sparsity of that method and initialisation alone."]
-    if wanted.scale == "paper":
-        notes.append("The paper's SceneFlow rows rest on MNMG-sum, ours on MPMG-sum.")
-    else:
-        notes += [f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}." for name in main.networks(wanted)]
-        notes.append("I3D is left out, as in the main table.")
-    return tuple(notes)
+def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
+    yield "Own largest: the largest feasible sparsity of that method and initialisation alone."
+    yield from texts.cuts(wanted, main.networks(wanted))
+    yield (
+        "The paper's SceneFlow rows rest on MNMG-sum, ours on MPMG-sum."
+        if wanted.is_paper
+        else "I3D is left out, as in the main table."
+    )
 
 
 INITIALISATION = Experiment(
-    "initialisation",
-    "Glorot and orthogonal initialisation",
-    "tb:orthogonal",
-    lambda wanted: tuple(_cells(wanted)),
-    _present,
+    name="initialisation",
+    title="Glorot and orthogonal initialisation",
+    heading="Resources by initialisation",
+    label="tb:orthogonal",
+    lines=_lines,
+    columns=lambda wanted, lines: (
+        Column("method", left=True, text=lambda line: line.name),
+        Column("initialisation", left=True, text=lambda line: line.key["init"].capitalize()),
+        texts.SPARSITY,
+        texts.PAPERS_SPARSITY,
+        texts.share("own largest %", "largest"),
+        *texts.costs(wanted),
+    ),
+    record=lambda line: {**line.key, **texts.papers_numbers(line, "sparsity"), **texts.numbers(line)},
+    caption=_caption,
+    notes=_notes,
 )

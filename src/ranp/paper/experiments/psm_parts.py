@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from ranp.choosing.plan import Plan
 from ranp.costs.measuring import profile
-from ranp.paper.experiments import main
+from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
+from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
-from ranp.paper.experiments.scales import told
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import KEPT_ONE, METHODS, cost, percent, seeds_of
-from ranp.paper.published import Row, psm_parts
+from ranp.paper.published import psm_parts
 from ranp.paper.published.resource_tables import Part
 from ranp.paper.training.network import make_full
 from ranp.slimming.slim import apply_plan
@@ -24,27 +20,7 @@ __all__ = ["PSM_PARTS", "parts"]
 _NETWORK = "psm-sceneflow"
 _METHODS = (FULL, "snip", "random", "layerwise", "ranp-f")
 _CRITERIA = ("mnmg-sum", "neuron-mask")
-_TITLES: dict[Part, str] = {"2d": "2D layers", "3d": "3D layers"}
-_DIMS: dict[Part, int] = {"2d": 2, "3d": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A row: a method, and the criterion where it is not the method's own."""
-
-    method: str
-    criterion: str | None = None
-
-    def cell(self, wanted: Wanted, seed: int) -> Cell:
-        """A cell of the main table."""
-        if self.criterion is None:
-            return main.cell_of(wanted, _NETWORK, self.method, seed)
-        return main.cell_of(wanted.costs_only(), _NETWORK, self.method, 0, criterion=self.criterion)
-
-    @property
-    def name(self) -> str:
-        """As the table calls it."""
-        return METHODS[self.method] + (f", by {self.criterion}" if self.criterion else "")
+_DIMS: Mapping[Part, int] = {"2d": 2, "3d": 3}
 
 
 def parts(cell: Cell, plan: Plan | None) -> dict[Part, Costs]:
@@ -52,94 +28,46 @@ def parts(cell: Cell, plan: Plan | None) -> dict[Part, Costs]:
     task = cell.open()
     example = cell.example(task)
     full = make_full(task, cell.recipe())
-    figures = profile(full if plan is None else apply_plan(full, plan, example=example), example, convention="paper")
-    found = {part: figures.part(dims=dims) for part, dims in _DIMS.items()}
-    return {part: Costs(each.params, each.flops, each.memory) for part, each in found.items()}
+    found = profile(full if plan is None else apply_plan(full, plan, example=example), example, convention="paper")
+    each = {part: found.part(dims=dims) for part, dims in _DIMS.items()}
+    return {part: Costs(costs.params, costs.flops, costs.memory) for part, costs in each.items()}
 
 
-def _lines(wanted: Wanted) -> tuple[_Line, ...]:
-    more = _CRITERIA if wanted.scale == "paper" else ()
-    return (*map(_Line, _METHODS), *(_Line("ranp-f", criterion) for criterion in more))
-
-
-def _cells(wanted: Wanted) -> Iterator[Cell]:
-    for seed in seeds_of(wanted):
-        for line in _lines(wanted):
-            yield line.cell(wanted, seed)
-
-
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    found: dict[_Line, list[dict[Part, Costs]]] = {}
-    for line in _lines(wanted):
-        cells = dict.fromkeys(line.cell(wanted, seed) for seed in seeds_of(wanted))
-        plans = {cell: None if line.method == FULL else Plan.load(results.folder(cell) / "plan.json") for cell in cells}
-        found[line] = [parts(cell, plan) for cell, plan in plans.items()]
-    printed = {part: {row.method: row for row in rows} for part, rows in psm_parts().items()}
-    groups, records = [], []
-    for part, title in _TITLES.items():
-        full = found[_Line(FULL)][0][part]
-        rows = []
-        for line, each in found.items():
-            costs = _mean([one[part] for one in each])
-            theirs = printed[part][line.method] if line.criterion is None else None
-            runs = [results[cell] for cell in dict.fromkeys(line.cell(wanted, seed) for seed in seeds_of(wanted))]
-            rows.append(
-                (
-                    line.name + ("†" if any(one.kept_one for one in runs) else ""),
-                    "" if line.method == FULL else percent([one.sparsity for one in runs]),
-                    *_cost_cells(costs, full, theirs, printed[part][FULL], wanted),
-                )
+def _lines(wanted: Wanted) -> Iterator[Line]:
+    rows: list[tuple[str, str | None]] = [(method, None) for method in _METHODS]
+    rows += [("ranp-f", criterion) for criterion in _CRITERIA if wanted.is_paper]
+    for part, printed in psm_parts().items():
+        by_method = {row.method: row for row in printed}
+        for method, criterion in rows:
+            if criterion is None:
+                cells = tuple(main.cell_of(wanted, _NETWORK, method, seed) for seed in wanted.range)
+            else:
+                cells = (main.cell_of(wanted.costs_only(), _NETWORK, method, 0, criterion=criterion),)
+            yield Line(
+                cells,
+                texts.METHODS[method] + (f", by {criterion}" if criterion else ""),
+                _NETWORK,
+                f"{part.upper()} layers",
+                None if criterion else by_method[method],
+                by_method[FULL],
+                {"part": part, "method": method, "criterion": criterion or ""},
+                (main.cell_of(wanted, _NETWORK, FULL, 0),),
             )
-            records.append(
-                {
-                    "part": part,
-                    "method": line.method,
-                    "criterion": line.criterion or "",
-                    "seeds": len(runs),
-                    "sparsity": sum(one.sparsity for one in runs) / len(runs),
-                    **{name: getattr(costs, name) for name in ("params_mb", "gflops", "memory_mb")},
-                    **{f"full_{name}": getattr(full, name) for name in ("params_mb", "gflops", "memory_mb")},
-                    "paper_params_mb": theirs.params_mb if theirs else "",
-                    "paper_gflops": theirs.gflops if theirs else "",
-                    "paper_memory_mb": theirs.memory_mb if theirs else "",
-                }
-            )
-        groups.append(Group(title, tuple(rows)))
-    flops = "GFLOPs" if wanted.scale == "paper" else "MFLOPs"
-    names = ("sparsity %", "Param MB", "paper's", flops, "paper's", "Memory MB", "paper's")
-    table = Table(
-        "psm-parts",
-        "2D and 3D layers of PSM",
-        (Column("method", left=True), *map(Column, names)),
-        tuple(groups),
-        caption=_caption(wanted),
-        notes=_notes(wanted),
-        records=tuple(records),
-    )
-    return Presentation((table,))
 
 
-def _mean(found: Sequence[Costs]) -> Costs:
-    params, flops, memory = (
-        round(sum(getattr(one, name) for one in found) / len(found)) for name in ("params", "flops", "memory")
-    )
-    return Costs(params, flops, memory)
-
-
-def _cost_cells(costs: Costs, full: Costs, row: Row | None, whole: Row, wanted: Wanted) -> Iterator[str]:
-    for name in ("params_mb", "gflops", "memory_mb"):
-        unit = 1000.0 if name == "gflops" and wanted.scale != "paper" else 1.0
-        yield cost(getattr(costs, name) * unit, getattr(full, name) * unit)
-        theirs, of = getattr(row, name, None), getattr(whole, name)
-        text = "" if theirs is None else cost(theirs, of)
-        yield text if wanted.scale == "paper" else text.partition(" ")[2]
+def _measured(wanted: Wanted, line: Line, results: Results) -> dict[Part, tuple[Costs, Costs]]:
+    """Of each part what the plans leave, the mean over seeds, and what the full network has."""
+    plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
+    found = [parts(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]
+    full = parts(line.compared[0], None)
+    return {part: (Costs.mean([one[part] for one in found]), full[part]) for part in _DIMS}
 
 
 def _caption(wanted: Wanted) -> str:
     how = (
         "The paper's network at its size, scored on a few procedural samples instead of SceneFlow."
-        if wanted.scale == "paper"
-        else f"A small network, means over {len(seeds_of(wanted))} seed(s), beside the reductions of the paper's."
+        if wanted.is_paper
+        else f"A small network, means over {len(wanted.range)} seed(s), beside the reductions of the paper's."
     )
     return (
         "What the plans of the main table leave of the 2D layers of PSM, which see both images, and of its 3D layers. "
@@ -148,26 +76,38 @@ def _caption(wanted: Wanted) -> str:
     )
 
 
-def _notes(wanted: Wanted) -> tuple[str, ...]:
-    notes = [
-        KEPT_ONE,
-        "SNIP's sparsity is a share of single weights, at most the largest feasible one.",
-    ]
-    if wanted.scale == "paper":
-        notes.append(
+def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
+    yield texts.KEPT_ONE
+    yield texts.SNIP
+    yield from texts.cuts(wanted, (_NETWORK,))
+    if wanted.is_paper:
+        yield (
             "The paper's RANP-f rests on MNMG-sum here. Its authors took the inputs of a transposed convolution for "
             "its neurons, and count a pruned one with inputs and outputs the other way round; here its outputs are its "
             "neurons, so the random and layer-wise rows, which need no data, differ from the paper's too."
         )
-    else:
-        notes.append(f"Cut: {told(wanted.scale, 'sceneflow', quick=wanted.quick)}.")
-    return tuple(notes)
 
 
 PSM_PARTS = Experiment(
-    "psm-parts",
-    "What is left of the 2D and the 3D layers of PSM",
-    "tb:2d_pruning",
-    lambda wanted: tuple(_cells(wanted)),
-    _present,
+    name="psm-parts",
+    title="What is left of the 2D and the 3D layers of PSM",
+    heading="2D and 3D layers of PSM",
+    label="tb:2d_pruning",
+    lines=_lines,
+    columns=lambda wanted, lines: (
+        texts.METHOD,
+        texts.SPARSITY,
+        *texts.costs(wanted, of=lambda line: line.measured[line.key["part"]]),
+    ),
+    record=lambda line: {
+        **line.key,
+        "seeds": len(line.found),
+        "sparsity": line.mean("sparsity"),
+        **texts.cost_numbers(line.measured[line.key["part"]][0]),
+        **texts.cost_numbers(line.measured[line.key["part"]][1], "full_"),
+        **texts.papers_numbers(line),
+    },
+    measure=_measured,
+    caption=_caption,
+    notes=_notes,
 )

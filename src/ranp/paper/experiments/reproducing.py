@@ -10,7 +10,7 @@ from ranp.errors import UnsupportedError
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import read
 from ranp.paper.experiments.running import Place, Told, run_all
-from ranp.reporting.folder import check_folder
+from ranp.reporting.folder import RunFolder
 
 __all__ = ["Share", "reproduce_one", "share_of"]
 
@@ -62,7 +62,7 @@ def reproduce_one(
     Raises:
         RanpError: Cells cannot be run, or the folder cannot be written to.
     """
-    check_folder(out, force=True)
+    RunFolder(out).check(force=True)
     place = Place(out, device)
     cells = tuple(dict.fromkeys(experiment.cells(wanted)))
     mine = cells if share is None else cells[share[0] - 1 :: share[1]]
@@ -75,17 +75,13 @@ def reproduce_one(
         return []
     results = Results(place, {cell: result for cell, result in found.items() if result is not None})
     shown = experiment.present(results, wanted)
-    names = tuple(f"{name}.svg" for name in shown.figures)
     drawn: list[Path] = []
     if shown.figures:
         from ranp.reporting.drawing import save
 
         for name, figure in shown.figures.items():
-            for suffix in (".svg", ".pdf"):
-                save(figure, out / f"{name}{suffix}")
-                drawn.append(out / f"{name}{suffix}")
-    written: list[Path] = []
-    for number, table in enumerate(shown.tables):
-        figures = table.figures or (names if not number else ())
-        written += replace(table, figures=figures, command=command).write(out)
-    return written + drawn
+            for path in (out / f"{name}.svg", out / f"{name}.pdf"):
+                save(figure, path)
+                drawn.append(path)
+    table = replace(shown.table, figures=tuple(f"{name}.svg" for name in shown.figures), command=command)
+    return table.write(out) + drawn

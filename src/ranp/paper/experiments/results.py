@@ -61,6 +61,13 @@ class Costs:
         """Megabytes of activations."""
         return self.memory * _MB
 
+    @classmethod
+    def mean(cls, found: Sequence[Costs]) -> Costs:
+        """The mean of several, to whole numbers; seeds score differently."""
+        return cls(
+            *(round(sum(getattr(one, name) for one in found) / len(found)) for name in ("params", "flops", "memory"))
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Result:

@@ -29,11 +29,10 @@ from ranp.paper.experiments.deciding import Decision
 from ranp.paper.experiments.results import Costs, Result, make_folder, read, write
 from ranp.paper.experiments.shelf import Shelf, claimed
 from ranp.paper.training import train
-from ranp.paper.training.engine import Progress
-from ranp.paper.training.journal import records
 from ranp.paper.training.network import make_full, make_slim, whole
-from ranp.paper.training.runs import Setting
+from ranp.paper.training.runs import Setting, records
 from ranp.paper.training.team import Team, joined
+from ranp.progress import Labelled as Progress
 from ranp.pruning import Pruned
 
 __all__ = ["Place", "Told", "run_all", "run_cell"]

@@ -3,101 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ranp.paper.experiments import main
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
-from ranp.paper.experiments.results import Result
+from ranp.paper.experiments import main, texts
+from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
 from ranp.paper.experiments.studying import titled
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import KEPT_ONE, METHODS, NETWORKS, mean_costs
-from ranp.paper.published import Row
-from ranp.paper.published import main as printed
+from ranp.paper.experiments.table import Column
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["SCATTER"]
 
-
-def _of_main(wanted: Wanted, network: str, method: str) -> list[Cell]:
-    seeds = range(1) if wanted.resources_only else wanted.range
-    return [main.cell_of(wanted, network, method, seed) for seed in seeds]
+_SHARES = {"gflops": "flops_share", "memory_mb": "memory_share"}
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
+def _lines(wanted: Wanted) -> Iterator[Line]:
     for network in main.networks(wanted):
-        for method in METHODS:
-            yield from _of_main(wanted, network, method)
+        for method in texts.METHODS:
+            yield main.line_of(wanted, network, method)
 
 
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    from ranp.reporting.drawing import ScatterPoint, scatter
-
-    ours, theirs, groups, records = [], [], [], []
-    for network in main.networks(wanted):
-        title, rows = NETWORKS[network], []
-        full = next(row for row in printed(network) if row.method == FULL)
-        for method in METHODS:
-            found = [results[cell] for cell in _of_main(wanted, network, method)]
-            paper = next(row for row in printed(network) if row.method == method)
-            record = _record(network, found, paper, full)
-            records.append(record)
-            rows.append(_row(record, wanted))
-            ours.append(ScatterPoint(title, method, record["gflops"], record["memory_mb"]))
-            theirs.append(ScatterPoint(title, method, record["paper_gflops"], record["paper_memory_mb"]))
-        groups.append(Group(title, tuple(rows)))
-    flops = "GFLOPs" if wanted.scale == "paper" else "MFLOPs"
-    columns = (flops, "of full %", "paper's", "Memory MB", "of full %", "paper's")
-    table = Table(
-        "scatter",
-        "FLOPs against memory of all methods",
-        (Column("method", left=True), *map(Column, columns)),
-        tuple(groups),
-        caption=_caption(wanted),
-        notes=(KEPT_ONE, "SNIP's sparsity is a share of single weights, at most the largest feasible one."),
-        records=tuple(records),
-    )
-    figures = {
-        "scatter": titled(scatter(ours), "What each method leaves of FLOPs and memory: ours"),
-        "scatter-paper": titled(scatter(theirs), "What each method leaves of FLOPs and memory: the paper's table"),
-    }
-    return Presentation((table,), figures)
-
-
-def _record(network: str, found: Sequence[Result], paper: Row, paper_full: Row) -> dict[str, Any]:
-    slim, full = mean_costs(found, "slim"), mean_costs(found, "full")
+def _record(line: Line) -> dict[str, Any]:
+    slim, full = line.slim, line.full
     record: dict[str, Any] = {
-        "network": network,
-        "method": found[0].cell.method,
-        "seeds": len(found),
-        "kept_one": any(one.kept_one for one in found),
+        **line.key,
+        "seeds": len(line.found),
+        "kept_one": line.kept_one,
         "gflops": slim.gflops,
         "memory_mb": slim.memory_mb,
         "flops_share": slim.flops / full.flops,
         "memory_share": slim.memory / full.memory,
     }
-    for name, share in (("gflops", "flops_share"), ("memory_mb", "memory_share")):
-        value, whole = getattr(paper, name), getattr(paper_full, name)
-        record |= {f"paper_{name}": value, f"paper_{share}": value / whole}
+    for name, share in _SHARES.items():
+        value = getattr(line.printed, name)
+        record |= {f"paper_{name}": value, f"paper_{share}": value / getattr(line.whole, name)}
     return record
 
 
-def _row(record: dict[str, Any], wanted: Wanted) -> tuple[str, ...]:
-    scale = 1.0 if wanted.scale == "paper" else 1000.0
-    return (
-        METHODS[record["method"]] + ("†" if record["kept_one"] else ""),
-        f"{record['gflops'] * scale:.2f}",
-        f"{100 * record['flops_share']:.1f}",
-        f"{100 * record['paper_flops_share']:.1f}",
-        f"{record['memory_mb']:.2f}",
-        f"{100 * record['memory_share']:.1f}",
-        f"{100 * record['paper_memory_share']:.1f}",
-    )
+def _column(head: str, name: str, unit: float, digits: int) -> Column:
+    return Column(head, text=lambda line: f"{_record(line)[name] * unit:.{digits}f}")
+
+
+def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
+    yield texts.METHOD
+    heads = {"gflops": (texts.flops_head(wanted), 1.0 if wanted.is_paper else 1000.0), "memory_mb": ("Memory MB", 1.0)}
+    for name, (head, unit) in heads.items():
+        yield _column(head, name, unit, 2)
+        yield _column("of full %", _SHARES[name], 100, 1)
+        yield _column("paper's", f"paper_{_SHARES[name]}", 100, 1)
+
+
+def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+    from ranp.reporting.drawing import ScatterPoint, scatter
+
+    def drawn(prefix: str, whose: str) -> Figure:
+        records = [(line, _record(line)) for line in lines]
+        points = [
+            ScatterPoint(line.group, line.method, record[f"{prefix}gflops"], record[f"{prefix}memory_mb"])
+            for line, record in records
+        ]
+        return titled(scatter(points), f"What each method leaves of FLOPs and memory: {whose}")
+
+    return {"scatter": drawn("", "ours"), "scatter-paper": drawn("paper_", "the paper's table")}
 
 
 def _caption(wanted: Wanted) -> str:
     networks = (
         "The paper's networks at its sizes, scored on procedural samples instead of its data sets"
-        if wanted.scale == "paper"
+        if wanted.is_paper
         else "Small networks on procedural data at the paper's sparsities, mean over the main table's seeds"
     )
     return (
@@ -107,5 +81,13 @@ def _caption(wanted: Wanted) -> str:
 
 
 SCATTER = Experiment(
-    "scatter", "FLOPs against memory of all methods", "fig:fig_all", lambda w: tuple(_cells(w)), _present
+    name="scatter",
+    title="FLOPs against memory of all methods",
+    label="fig:fig_all",
+    lines=_lines,
+    columns=_columns,
+    record=_record,
+    caption=_caption,
+    notes=lambda wanted, lines: (texts.KEPT_ONE, texts.SNIP),
+    figures=_figures,
 )

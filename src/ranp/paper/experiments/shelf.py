@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from ranp.errors import StorageError
 from ranp.scoring.scores import Scores
@@ -24,18 +25,19 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
         path: A file that is made for it.
         wait: Until nobody else claims it. Else the value says whether the claim was had.
     """
+    lock = FileLock(path, timeout=-1 if wait else 0)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "a")  # noqa: SIM115 -- the claim lasts as long as the file is open
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
     except OSError as error:
         raise StorageError(f"cannot write {str(path)!r}: {error.strerror}. Name another folder.") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
+    try:
         yield True
+    finally:
+        lock.release()
 
 
 class Shelf:

@@ -1,196 +1,136 @@
-"""A deeper network in the memory of one GPU (paper, ``tb:single_GPU``), by a stated estimate of a training step."""
+"""A deeper network in the memory of one GPU (paper, ``tb:single_GPU``), by the predicted peak of a training step."""
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 
 from ranp.choosing.plan import Plan
-from ranp.costs.measuring import profile
-from ranp.paper.experiments import main
+from ranp.costs.memory import training_memory
+from ranp.costs.step import TrainingStep
+from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Presentation, Results, Wanted
-from ranp.paper.experiments.scales import told
-from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.experiments.texts import (
-    KEPT_ONE,
-    METHODS,
-    cost_cells,
-    cost_columns,
-    figure_cells,
-    figure_columns,
-    numbers,
-    percent,
-    seeds_of,
-    spreads,
-)
+from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.scales import changes, told
+from ranp.paper.experiments.table import Column
 from ranp.paper.experiments.transfer import SPARSITY
 from ranp.paper.published import OnGpus, Row, quotes, single_gpu
 from ranp.paper.published import main as main_table
-from ranp.paper.recipe import Recipe
+from ranp.paper.recipe import Setting
 from ranp.paper.training.network import make_full
 from ranp.slimming.slim import apply_plan
 
-__all__ = ["SINGLE_GPU", "StepMemory", "cell_of", "copies", "step_memory"]
+__all__ = ["SINGLE_GPU", "StepMemory", "cell_of"]
 
 _SHALLOW, _DEEP = "unet3d-shapenet", "unet3d-shapenet-23"
-_ROWS = ((_SHALLOW, FULL), (_DEEP, FULL), (_DEEP, OURS))
-_GIB = 1024**3
+_MB, _GIB = 1024**2, 1024**3
 _LIMITS = (12, 24)
 """GiB of the GPUs that are asked about."""
 
 
-@dataclass(frozen=True, slots=True)
 class StepMemory:
-    """What a training step holds at the end of its forward pass, in bytes.
+    """The peaks of training steps of a cell's network, by the batch, in bytes.
 
-    Attributes:
-        fixed: Weights, their gradients and the optimiser's state.
-        sample: Activations kept for the backward pass of one sample.
+    Args:
+        cell: Network and optimiser.
+        plan: What the network is cut by; its weights are never made.
     """
 
-    fixed: int
-    sample: int
+    def __init__(self, cell: Cell, plan: Plan | None) -> None:
+        task, recipe = cell.open(), cell.recipe()
+        self._example = cell.example(task)
+        with torch.device("meta"):
+            full = make_full(task, recipe)
+        self._network = full if plan is None else apply_plan(full, plan, example=self._example)
+        self._optimiser = "momentum" if recipe.optimiser == "sgd" and recipe.momentum else recipe.optimiser
+        self.peak = functools.cache(self._peak)
+
+    def _peak(self, batch: int) -> int:
+        step = TrainingStep(batch, self._optimiser)
+        return training_memory(self._network, self._example, step=step).peak
 
     def largest_batch(self, limit: int) -> int:
-        """How many samples fit into that many bytes; 0 if not even one does.
-
-        >>> StepMemory(fixed=100, sample=30).largest_batch(199), StepMemory(fixed=100, sample=30).largest_batch(90)
-        (3, 0)
-        """
-        return max(0, (limit - self.fixed) // self.sample)
-
-
-def copies(recipe: Recipe) -> int:
-    """Tensors as large as the parameters: the weights, their gradients and what the optimiser of the recipe keeps.
-
-    >>> from ranp.paper import tasks
-    >>> copies(tasks.get("shapenet").recipe), copies(tasks.get("brats").recipe)
-    (3, 5)
-    """
-    if recipe.optimiser == "sgd":
-        return 2 + (recipe.momentum > 0)
-    return 4 + recipe.amsgrad
-
-
-def step_memory(cell: Cell, plan: Plan | None) -> StepMemory:
-    """What a training step of a cell's network holds, the network cut by a plan; counted without its weights."""
-    task, recipe = cell.open(), cell.recipe()
-    example = cell.example(task)
-    with torch.device("meta"):
-        full = make_full(task, recipe)
-    network = full if plan is None else apply_plan(full, plan, example=example)
-    figures = profile(network, example, convention="true")
-    parameters = sum(row.params_bytes for row in figures.rows)
-    return StepMemory(copies(recipe) * parameters, sum(row.memory_bytes for row in figures.rows))
+        """How many samples fit into that many bytes; 0 if not even one does."""
+        high = 1
+        while self.peak(high) <= limit:
+            high *= 2
+        return bisect.bisect_right(range(1, high), limit, key=self.peak)
 
 
 def cell_of(wanted: Wanted, network: str, method: str, seed: int) -> Cell:
     """A cell of the table: the shallow network is the main table's, the deep one at the paper's scale transfer's."""
     if network == _SHALLOW:
         return main.cell_of(wanted, _SHALLOW, method, seed)
-    settings = (f"network={_DEEP}", *_deeper(wanted))
+    settings = (("network", _DEEP), *_deeper(wanted))
     return wanted.cell("shapenet", method, seed, settings=settings, sparsity=0.0 if method == FULL else SPARSITY)
 
 
-def _deeper(wanted: Wanted) -> tuple[str, ...]:
+def _deeper(wanted: Wanted) -> tuple[Setting, ...]:
     """The widths of the small scale, and one level more."""
-    if wanted.scale == "paper":
+    if wanted.is_paper:
         return ()
-    return ("options.widths=8,16,16",) if wanted.quick else ("options.widths=24,48,96,192",)
+    return (("options.widths", (8, 16, 16) if wanted.quick else (24, 48, 96, 192)),)
 
 
-def _cells(wanted: Wanted) -> Iterator[Cell]:
-    for seed in seeds_of(wanted):
-        for row in _ROWS:
-            yield cell_of(wanted, *row, seed)
-
-
-def _present(results: Results, wanted: Wanted) -> Presentation:
-    rows, records = [], []
-    for network, method in _ROWS:
-        cells = [cell_of(wanted, network, method, seed) for seed in seeds_of(wanted)]
-        found = [results[cell] for cell in cells]
-        steps = [
-            step_memory(cell, None if method == FULL else Plan.load(results.folder(cell) / "plan.json"))
-            for cell in cells
-        ]
-        printed, layers = _printed(network, method), len(found[0].widths)
-        fixed, sample = (_mean([getattr(step, name) for step in steps]) for name in ("fixed", "sample"))
-        batches = [_mean([step.largest_batch(limit * _GIB) for step in steps]) for limit in _LIMITS]
-        rows.append(
-            (
-                METHODS[method] + ("†" if any(one.kept_one for one in found) else ""),
-                str(layers),
-                "" if method == FULL else percent([one.sparsity for one in found]),
-                *cost_cells(found, wanted, (_costs(network, method), _costs(network, FULL))),
-                f"{fixed / 1024**2:.2f}",
-                f"{sample / 1024**2:.2f}",
-                *(f"{batch:.0f}" for batch in batches),
-                f"{printed.batch} on {printed.gpus}",
-                *figure_cells(found, network, wanted, printed),
-            )
+def _lines(wanted: Wanted) -> Iterator[Line]:
+    for printed in single_gpu():
+        network, method = printed.network, printed.method
+        yield Line(
+            tuple(cell_of(wanted, network, method, seed) for seed in wanted.range),
+            texts.METHODS[method],
+            network,
+            "ShapeNet, 3D-UNet",
+            _costs(printed),
+            _costs(next(row for row in single_gpu() if (row.network, row.method) == (network, FULL))),
+            {"network": network, "method": method, "paper_batch": printed.batch, "paper_gpus": printed.gpus},
         )
-        records.append(
-            {
-                "network": network,
-                "method": method,
-                "layers": layers,
-                "fixed_mb": fixed / 1024**2,
-                "kept_per_sample_mb": sample / 1024**2,
-                **{f"batch_in_{limit}_gib": batch for limit, batch in zip(_LIMITS, batches, strict=True)},
-                "paper_batch": printed.batch,
-                "paper_gpus": printed.gpus,
-                **numbers(found, network),
-            }
-        )
-    table = Table(
-        "single-gpu",
-        "A deeper network on a single GPU",
-        (
-            Column("method", left=True),
-            Column("layers"),
-            Column("sparsity %"),
-            *cost_columns(wanted),
-            Column("fixed MB, estimate"),
-            Column("per sample MB, estimate"),
-            *(Column(f"batch in {limit} GiB, estimate") for limit in _LIMITS),
-            Column("paper's batch on GPUs"),
-            *figure_columns(wanted),
-        ),
-        (Group("ShapeNet, 3D-UNet", tuple(rows)),),
-        caption=_caption(wanted),
-        notes=_notes(wanted),
-        records=tuple(records),
-    )
-    return Presentation((table,))
 
 
-def _mean(values: Sequence[int]) -> float:
-    return sum(values) / len(values)
+def _costs(printed: OnGpus) -> Row:
+    """The paper's row with its costs: of the shallow network from its main table, of the deep one from its text."""
+    if printed.network == _SHALLOW:
+        return replace(main_table(_SHALLOW)[0], figures=printed.figures)
+    own = (quote.figures for quote in quotes(printed.network) if quote.method == printed.method)
+    found = next(figures for figures in own if "gflops" in figures)
+    return Row(method=printed.method, gflops=found["gflops"], memory_mb=found["memory_mb"], figures=printed.figures)
 
 
-def _printed(network: str, method: str) -> OnGpus:
-    return next(row for row in single_gpu() if (row.network, row.method) == (network, method))
+def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, float]:
+    """Means over seeds: the peak of a step of the recipe's batch, and the largest batches."""
+    plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
+    steps = [StepMemory(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]
+    batch = line.cells[0].recipe().batch
+    found: dict[str, Sequence[int]] = {"step": [step.peak(batch) for step in steps]}
+    found |= {f"batch_in_{limit}_gib": [step.largest_batch(limit * _GIB) for step in steps] for limit in _LIMITS}
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def _costs(network: str, method: str) -> Row:
-    """The paper's costs: of the shallow network from its main table, of the deep one from its text."""
-    if network == _SHALLOW:
-        return next(row for row in main_table(network) if row.method == method)
-    quote = next(quote for quote in quotes(network) if quote.method == method and "gflops" in quote.figures)
-    return Row(method=method, gflops=quote.figures["gflops"], memory_mb=quote.figures["memory_mb"])
+def _batch(limit: int) -> Column:
+    return Column(f"batch in {limit} GiB, predicted", text=lambda line: f"{line.measured[f'batch_in_{limit}_gib']:.0f}")
+
+
+def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
+    yield texts.METHOD
+    yield Column("layers", text=lambda line: str(len(line.found[0].widths)))
+    yield texts.SPARSITY
+    yield from texts.costs(wanted)
+    batch = lines[0].cells[0].recipe().batch
+    yield Column(f"MB of a step of {batch}, predicted", text=lambda line: f"{line.measured['step'] / _MB:.2f}")
+    yield from map(_batch, _LIMITS)
+    yield Column("paper's batch on GPUs", text=lambda line: "{paper_batch} on {paper_gpus}".format(**line.key))
+    yield from texts.merit(wanted)
 
 
 def _caption(wanted: Wanted) -> str:
     how = (
         "The paper's networks at its sizes, scored on a few procedural samples instead of ShapeNet."
-        if wanted.scale == "paper"
-        else f"Small networks on procedural data, {len(seeds_of(wanted))} seed(s), all trained with the same batch; "
-        "the paper's columns are those of its own networks and data."
+        if wanted.is_paper
+        else f"Small networks on procedural data, {len(wanted.range)} seed(s), all trained with the same batch; the "
+        "paper's columns are those of its own networks and data."
     )
     return (
         "What a deeper network costs, full and pruned by RANP-f, and how many samples of a training step fit into the "
@@ -199,27 +139,41 @@ def _caption(wanted: Wanted) -> str:
     )
 
 
-def _notes(wanted: Wanted) -> tuple[str, ...]:
+def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
     recipe = cell_of(wanted, _DEEP, FULL, 0).recipe()
-    notes = [
-        "Estimate of a training step: batch times what autograd keeps of one sample for the backward pass (convention "
-        f'"true"), plus {copies(recipe)} times the parameters: weights, gradients and the state of {recipe.optimiser} '
-        "as the recipe sets it, all in float32. Left out: gradients of activations on their way, the loss, workspace "
-        "of the convolutions, fragmentation and what the driver takes, so that a real GPU fits less.",
-        KEPT_ONE,
-    ]
-    if wanted.scale == "cpu":
-        notes.append(
+    yield (
+        "Predicted: the peak of a whole training step with cross entropy in float32 and the state of "
+        f"{recipe.optimiser} as the recipe sets it, by `ranp.training_memory`: forward and backward pass, gradients on "
+        "their way and what convolutions allocate while they run, with the kernels of the CPU that made this table. A "
+        "GPU's own workspaces differ, and fragmentation and what the driver takes come on top."
+    )
+    yield texts.KEPT_ONE
+    if not wanted.is_paper:
+        yield (
             f"Cut: {told(wanted.scale, 'shapenet', quick=wanted.quick)}; the deeper network with "
-            f"{', '.join(_deeper(wanted))}."
+            f"{changes(_deeper(wanted))}."
         )
-    return (*notes, *spreads(wanted))
+    yield from texts.spreads(wanted)
 
 
 SINGLE_GPU = Experiment(
-    "single-gpu",
-    "A 23-layer network on a single GPU",
-    "tb:single_GPU",
-    lambda wanted: tuple(_cells(wanted)),
-    _present,
+    name="single-gpu",
+    title="A 23-layer network on a single GPU",
+    heading="A deeper network on a single GPU",
+    label="tb:single_GPU",
+    lines=_lines,
+    columns=_columns,
+    record=lambda line: {
+        "network": line.network,
+        "method": line.method,
+        "layers": len(line.found[0].widths),
+        "step_mb": line.measured["step"] / _MB,
+        **{f"batch_in_{limit}_gib": line.measured[f"batch_in_{limit}_gib"] for limit in _LIMITS},
+        "paper_batch": line.key["paper_batch"],
+        "paper_gpus": line.key["paper_gpus"],
+        **texts.numbers(line),
+    },
+    measure=_measured,
+    caption=_caption,
+    notes=_notes,
 )

@@ -1,16 +1,15 @@
-"""What the figures share: studies of the networks of cells, titles above drawings, figures of merit in words."""
+"""What the figures share: studies of the networks of cells, the lines of a network, titles above drawings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.deciding import OURS, scores_of
-from ranp.paper.experiments.results import Result, over_seeds
+from ranp.paper.experiments.experiment import Line
 from ranp.paper.experiments.running import Place
-from ranp.paper.experiments.texts import FIGURE_NAMES, figures_over_seeds
-from ranp.paper.published import FIGURES, in_the_papers_unit
 from ranp.paper.training.network import make_full
 from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
@@ -20,7 +19,7 @@ from ranp.tracing import trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["axis_of", "last_epoch", "studied", "titled"]
+__all__ = ["by_network", "studied", "titled"]
 
 _INCHES = 0.24
 """Of a title above a drawing."""
@@ -61,14 +60,6 @@ def titled(figure: Figure, title: str) -> Figure:
     return figure
 
 
-def axis_of(figure: str) -> str:
-    """A figure of merit at an axis, with the unit of the paper."""
-    return f"{FIGURE_NAMES[figure]} ({'pixels' if in_the_papers_unit(figure, 1.0) == 1.0 else '%'})"
-
-
-def last_epoch(found: Sequence[Result], network: str) -> str:
-    """Every figure of the paper for a network after the last epoch, with its spread if there is more than one seed."""
-    if len(found) > 1:
-        return figures_over_seeds(found, network)
-    told = ((name, over_seeds(found, name).mean) for name in FIGURES[network] if found and found[0].figures)
-    return " · ".join(f"{FIGURE_NAMES[name]} {in_the_papers_unit(name, value):.2f}" for name, value in told)
+def by_network(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:
+    """The lines of each network, which follow each other."""
+    return [(network, list(own)) for network, own in itertools.groupby(lines, key=lambda line: line.network)]

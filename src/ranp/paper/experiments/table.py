@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,17 @@ _LATEX = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, and whether it holds words, flush left."""
+    """A column of a table.
+
+    Attributes:
+        name: Its head.
+        left: It holds words, flush left.
+        text: Makes its entry of a line of an experiment.
+    """
 
     name: str
     left: bool = False
+    text: Callable[[Any], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +134,13 @@ class Table:
             if group.title:
                 body.append(rf"\multicolumn{{{len(self.columns)}}}{{l}}{{\textbf{{{_latex(group.title)}}}}} \\")
             body += [" & ".join(map(_latex, row)) + r" \\" for row in group.rows]
-        told = " ".join(_latex(text) for text in (f"{self.title}.", self.caption, *self.notes) if text)
+        caption = " ".join(_latex(text) for text in (f"{self.title}.", self.caption, *self.notes) if text)
         return "\n".join(
             [
                 r"% needs \usepackage{booktabs}",
                 r"\begin{table*}[t]",
                 r"\centering",
-                rf"\caption{{{told}}}",
+                rf"\caption{{{caption}}}",
                 rf"\label{{tb:{self.name}}}",
                 rf"\begin{{tabular}}{{{spec}}}",
                 r"\toprule",
@@ -152,7 +159,7 @@ class Table:
             "name": self.name,
             "title": self.title,
             "caption": self.caption,
-            "columns": [asdict(column) for column in self.columns],
+            "columns": [{"name": column.name, "left": column.left} for column in self.columns],
             "groups": [{"title": group.title, "rows": [list(row) for row in group.rows]} for group in self.groups],
             "notes": list(self.notes),
             "command": self.command,
@@ -174,7 +181,7 @@ class Table:
         return [*paths, folder / f"{self.name}.json"]
 
 
-def _row(cells: Any) -> str:
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

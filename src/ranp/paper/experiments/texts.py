@@ -1,51 +1,35 @@
-"""How figures are written in the tables: ours beside the paper's, means with their spread, always labelled."""
+"""What the tables are written with: names, columns, figures for programs and sentences that several of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ranp.paper.experiments.experiment import Wanted
+from ranp.paper.experiments.experiment import Line, Wanted
 from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epochs, over_seeds
+from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
+from ranp.paper.recipe import Setting
 from ranp.reporting import looks
-
-__all__ = [
-    "FIGURE_NAMES",
-    "KEPT_ONE",
-    "METHODS",
-    "NETWORKS",
-    "NP",
-    "cost",
-    "cost_cells",
-    "cost_columns",
-    "figure_cells",
-    "figure_columns",
-    "figures_over_epochs",
-    "figures_over_seeds",
-    "mean_costs",
-    "numbers",
-    "paper_figures",
-    "percent",
-    "seeds_of",
-    "spreads",
-]
 
 KEPT_ONE = (
     "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its best "
     "one instead, and as much as possible was removed elsewhere."
 )
 """What the mark behind a method means."""
+SNIP = "SNIP's sparsity is a share of single weights, at most the largest feasible one."
+NO_I3D = "I3D is left out: its last pooling needs 224 pixels."
+PAPERS_NETWORKS = "The paper's networks at its sizes, scored on a few procedural samples instead of its data sets."
 
 METHODS, NETWORKS = looks.TITLES, looks.NETWORKS
 """The methods of the main table by the paper's names, in its order; and its networks."""
 
-NP: Mapping[str, tuple[str, tuple[str, ...]]] = {
+NP: Mapping[str, tuple[str, tuple[Setting, ...]]] = {
     "unet3d-shapenet": ("shapenet", ()),
     "unet3d-brats": ("brats", ()),
     "mobilenetv2-ucf101": ("ucf101", ()),
-    "i3d-ucf101": ("ucf101", ("network=i3d-ucf101", "size=224")),
+    "i3d-ucf101": ("ucf101", (("network", "i3d-ucf101"), ("size", 224))),
     "psm-sceneflow": ("sceneflow", ()),
 }
 """The five networks of the paper's tables: the task of each, and what it changes of the task's recipe."""
@@ -61,6 +45,7 @@ FIGURE_NAMES: Mapping[str, str] = {
     "acc3": "Acc-3",
     "epe": "EPE",
 }
+COSTS = ("params_mb", "gflops", "memory_mb")
 
 
 def cost(value: float, full: float) -> str:
@@ -68,128 +53,187 @@ def cost(value: float, full: float) -> str:
     return f"{value:.2f}" if value == full else f"{value:.2f} ({100 * (1 - value / full):.1f})"
 
 
-def figures_over_seeds(results: Sequence[Result], network: str) -> str:
-    """Every figure of the paper for a network: mean and standard deviation over seeds, after the last epoch."""
-    return _figures(results, network, lambda name: over_seeds(results, name))
-
-
-def figures_over_epochs(results: Sequence[Result], network: str) -> str:
-    """The same as the paper takes it: over the last five epochs of a run, averaged over the seeds."""
-    return _figures(results, network, lambda name: over_last_epochs(results, name))
-
-
-def paper_figures(row: Row | None) -> str:
-    """The paper's own."""
-    told = {} if row is None else row.figures
-    return " · ".join(f"{FIGURE_NAMES[name]} {value}" for name, value in told.items())
-
-
-def mean_costs(results: Sequence[Result], which: str) -> Costs:
-    """Costs averaged over the runs of several seeds, ``"slim"`` or ``"full"``; seeds score differently."""
-    found: list[Costs] = [getattr(result, which) for result in results]
-    params, flops, memory = (
-        round(sum(getattr(one, name) for one in found) / len(found)) for name in ("params", "flops", "memory")
-    )
-    return Costs(params, flops, memory)
-
-
-def seeds_of(wanted: Wanted) -> range:
-    """The seeds of cells that are trained where anything is; costs are told of the first."""
-    return range(1) if wanted.resources_only else wanted.range
-
-
 def percent(values: Sequence[float]) -> str:
-    """The mean of shares, in percent."""
-    return f"{100 * sum(values) / len(values):.2f}"
+    """The mean of shares, in percent; nothing of none."""
+    return f"{100 * sum(values) / len(values):.2f}" if values else ""
 
 
-def cost_columns(wanted: Wanted, *, beside: bool = True) -> tuple[Column, ...]:
-    """Parameters, FLOPs and memory; ``beside``: each with the paper's own."""
-    names = ("Param MB", "GFLOPs" if wanted.scale == "paper" else "MFLOPs", "Memory MB")
-    return tuple(Column(name) for own in names for name in ((own, "paper's") if beside else (own,)))
+def marked(line: Line) -> str:
+    """The name of a line, and the mark that ``KEPT_ONE`` explains."""
+    return line.name + ("†" if line.kept_one else "")
 
 
-def cost_cells(found: Sequence[Result], wanted: Wanted, printed: tuple[Row | None, Row] | None = None) -> list[str]:
-    """The cells of ``cost_columns``, means over the runs.
+METHOD = Column("method", left=True, text=marked)
+
+
+def share(head: str, name: str) -> Column:
+    """A share of each result in percent, such as ``"sparsity"``; nothing for the full network."""
+    return Column(head, text=lambda line: percent(line.values(name)) if line.pruned else "")
+
+
+SPARSITY, REMOVED = share("sparsity %", "sparsity"), share("removed %", "removed")
+
+
+def _papers_sparsity(line: Line) -> str:
+    value = line.printed.sparsity if line.pruned and line.printed is not None else None
+    return "" if value is None else f"{value:.2f}"
+
+
+PAPERS_SPARSITY = Column("paper's", text=_papers_sparsity)
+
+
+def costs(
+    wanted: Wanted,
+    names: Iterable[str] = COSTS,
+    *,
+    beside: bool = True,
+    of: Callable[[Line], tuple[Costs, Costs]] = lambda line: (line.slim, line.full),
+) -> Iterator[Column]:
+    """Parameters, FLOPs and memory, and what is removed of them.
 
     Args:
-        found: The runs of one row.
         wanted: Its scale decides on the unit of FLOPs, and whether the paper's network is ours.
-        printed: The paper's row, if it has one, and that of its full network, which reductions are taken against;
-            without them there is no column beside.
+        names: Which.
+        beside: Each with the paper's own.
+        of: What a line costs now and in full.
     """
-    slim, full = mean_costs(found, "slim"), mean_costs(found, "full")
-    cells: list[str] = []
-    for name in ("params_mb", "gflops", "memory_mb"):
-        unit = 1000.0 if name == "gflops" and wanted.scale != "paper" else 1.0
-        cells.append(cost(getattr(slim, name) * unit, getattr(full, name) * unit))
-        if printed is not None:
-            row, whole = printed
-            cells.append(_paper_cost(getattr(row, name, None), getattr(whole, name), absolute=wanted.scale == "paper"))
-    return cells
+    for name in names:
+        yield _cost(wanted, name, of)
+        if beside:
+            yield _papers_cost(wanted, name)
 
 
-def figure_columns(wanted: Wanted) -> tuple[Column, ...]:
+def _cost(wanted: Wanted, name: str, of: Callable[[Line], tuple[Costs, Costs]]) -> Column:
+    unit = 1000.0 if name == "gflops" and not wanted.is_paper else 1.0
+
+    def text(line: Line) -> str:
+        slim, full = of(line)
+        return cost(getattr(slim, name) * unit, getattr(full, name) * unit)
+
+    return Column(flops_head(wanted) if name == "gflops" else _HEADS[name], text=text)
+
+
+_HEADS = {"params_mb": "Param MB", "memory_mb": "Memory MB"}
+
+
+def flops_head(wanted: Wanted) -> str:
+    """The unit of FLOPs at that scale."""
+    return "GFLOPs" if wanted.is_paper else "MFLOPs"
+
+
+def _papers_cost(wanted: Wanted, name: str) -> Column:
+    """A printed cost with the reduction that follows from it; that alone where the paper's network is not ours."""
+
+    def text(line: Line) -> str:
+        value = getattr(line.printed, name, None)
+        whole = cost(value, getattr(line.whole, name)) if value is not None else ""
+        return whole if wanted.is_paper else whole.partition(" ")[2]
+
+    return Column("paper's", text=text)
+
+
+def merit(wanted: Wanted) -> Iterator[Column]:
     """What was reached: nothing where nothing is trained; over seeds only where there are several."""
     if wanted.resources_only:
-        return ()
-    several = ("last epoch, ± over seeds",) if len(wanted.range) > 1 else ()
-    return tuple(Column(name, left=True) for name in (*several, "last 5 epochs, ± over them", "paper's"))
+        return
+    if len(wanted.range) > 1:
+        yield Column("last epoch, ± over seeds", left=True, text=last_epoch)
+    yield OVER_EPOCHS
+    yield PAPERS_FIGURES
 
 
-def figure_cells(found: Sequence[Result], network: str, wanted: Wanted, printed: Row | None = None) -> list[str]:
-    """The cells of ``figure_columns``."""
-    if wanted.resources_only:
-        return []
-    several = [figures_over_seeds(found, network)] if len(wanted.range) > 1 else []
-    return [*several, figures_over_epochs(found, network), paper_figures(printed)]
+def last_epoch(line: Line) -> str:
+    """Every figure of the paper after the last epoch, with its spread if there is more than one seed."""
+    return _figures(line, over_seeds, spread=len(line.found) > 1)
 
 
-def spreads(wanted: Wanted) -> tuple[str, ...]:
-    """What the plus-minus of ``figure_columns`` means."""
-    if wanted.resources_only:
-        return ()
-    several = "± over seeds: standard deviation of the last epoch. " if len(wanted.range) > 1 else ""
-    return (f"{several}± over epochs: as the paper's, of one run.",)
+def _figures(line: Line, over: Callable[[Sequence[Result], str], Spread], *, spread: bool = True) -> str:
+    entries = []
+    for name in FIGURES[line.network] if line.found[0].figures else ():
+        found = over(line.found, name)
+        mean, deviation = (in_the_papers_unit(name, value) for value in (found.mean, found.deviation))
+        entries.append(f"{FIGURE_NAMES[name]} {mean:.2f}" + (f" ± {deviation:.2f}" if spread else ""))
+    return " · ".join(entries)
 
 
-def numbers(found: Sequence[Result], network: str) -> dict[str, Any]:
-    """What the runs of one row came to, for programs: means in the units of ``Result``, costs in the paper's."""
-    slim, full = mean_costs(found, "slim"), mean_costs(found, "full")
-    largest = [one.largest for one in found if one.largest is not None]
-    told: dict[str, Any] = {
-        "seeds": len(found),
-        "sparsity": sum(one.sparsity for one in found) / len(found),
-        "removed": sum(one.removed for one in found) / len(found),
-        "largest": sum(largest) / len(largest) if largest else "",
-        "kept_one": any(one.kept_one for one in found),
+def papers_figures(row: Row | None) -> str:
+    """Every figure that the paper prints."""
+    return " · ".join(f"{FIGURE_NAMES[name]} {value}" for name, value in (row.figures if row else {}).items())
+
+
+OVER_EPOCHS = Column("last 5 epochs, ± over them", left=True, text=lambda line: _figures(line, over_last_epochs))
+PAPERS_FIGURES = Column("paper's", left=True, text=lambda line: papers_figures(line.printed))
+
+
+def axis_of(figure: str) -> str:
+    """A figure of merit at an axis, with the unit of the paper."""
+    return f"{FIGURE_NAMES[figure]} ({'pixels' if in_the_papers_unit(figure, 1.0) == 1.0 else '%'})"
+
+
+def numbers(line: Line) -> dict[str, Any]:
+    """The results of a line for programs: means in the units of ``Result``, costs in the paper's."""
+    return {
+        "seeds": len(line.found),
+        "sparsity": line.mean("sparsity"),
+        "removed": line.mean("removed"),
+        "largest": line.mean("largest") if line.values("largest") else "",
+        "kept_one": line.kept_one,
+        **cost_numbers(line.slim),
+        **cost_numbers(line.full, "full_"),
+        **merit_numbers(line),
     }
-    for which, costs in (("", slim), ("full_", full)):
-        told |= {f"{which}{name}": getattr(costs, name) for name in ("params_mb", "gflops", "memory_mb")}
-    for name in FIGURES[network] if found[0].figures else ():
-        seeds, epochs = over_seeds(found, name), over_last_epochs(found, name)
-        told |= {
+
+
+def cost_numbers(costs: object, prefix: str = "", names: Iterable[str] = COSTS) -> dict[str, Any]:
+    """Costs for programs, ours or the paper's; nothing where there are none."""
+    return {f"{prefix}{name}": getattr(costs, name, "") for name in names}
+
+
+def papers_numbers(line: Line, *more: str) -> dict[str, Any]:
+    """The paper's costs for programs."""
+    return cost_numbers(line.printed, "paper_", (*more, *COSTS))
+
+
+def merit_numbers(line: Line) -> dict[str, Any]:
+    """What was reached, for programs."""
+    found: dict[str, Any] = {}
+    for name in FIGURES[line.network] if line.found[0].figures else ():
+        seeds, epochs = over_seeds(line.found, name), over_last_epochs(line.found, name)
+        found |= {
             f"{name}_mean_over_seeds": seeds.mean,
             f"{name}_std_over_seeds": seeds.deviation,
             f"{name}_mean_of_last_epochs": epochs.mean,
             f"{name}_std_over_last_epochs": epochs.deviation,
         }
-    return told
+    return found
 
 
-def _paper_cost(value: float | None, full: float, *, absolute: bool) -> str:
-    """A printed cost with the reduction that follows from it; that alone where the paper's network is not ours."""
-    if value is None:
-        return ""
-    return cost(value, full) if absolute else "" if value == full else f"({100 * (1 - value / full):.1f})"
+def networks_of(wanted: Wanted, what: str = "at its sizes") -> str:
+    """Whose networks they are, for the beginning of a sentence."""
+    return f"The paper's networks {what}" if wanted.is_paper else "Small networks on procedural data"
 
 
-def _figures(results: Sequence[Result], network: str, spread: object) -> str:
-    if not results or not results[0].figures:
-        return ""
-    cells = []
-    for name in FIGURES[network]:
-        found: Spread = spread(name)  # type: ignore[operator]
-        mean, deviation = (in_the_papers_unit(name, value) for value in (found.mean, found.deviation))
-        cells.append(f"{FIGURE_NAMES[name]} {mean:.2f} ± {deviation:.2f}")
-    return " · ".join(cells)
+def small_networks(wanted: Wanted, compared: str = "") -> str:
+    """How networks of a table were made: the paper's, or small ones; ``compared``: whose order can be compared."""
+    if wanted.is_paper:
+        return PAPERS_NETWORKS
+    order = f", to compare the order of the {compared}, not the figures" if compared else ""
+    return (
+        f"Small networks on procedural data, {len(wanted.range)} seed(s); the paper's columns are those of its own "
+        f"networks and data{order}."
+    )
+
+
+def cuts(wanted: Wanted, networks: Iterable[str]) -> list[str]:
+    """What the small scale changes of the recipes of these networks."""
+    if wanted.is_paper:
+        return []
+    return [f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}." for name in networks]
+
+
+def spreads(wanted: Wanted) -> list[str]:
+    """What the plus-minus of ``merit`` means."""
+    if wanted.resources_only:
+        return []
+    several = "± over seeds: standard deviation of the last epoch. " if len(wanted.range) > 1 else ""
+    return [f"{several}± over epochs: as the paper's, of one run."]

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ranp.errors import UnsupportedError, unknown_name
-from ranp.paper.tasks.task import Metrics, Sample, Samples, Source, Task
+from ranp.paper.tasks.task import Metrics, Sample, Samples, Source, Task, step_of
 
-__all__ = ["Metrics", "Sample", "Samples", "Source", "Task", "get", "names"]
+__all__ = ["Metrics", "Sample", "Samples", "Source", "Task", "get", "names", "step_of"]
 
 _TASKS: Mapping[str, str] = {"brats": "BRATS", "sceneflow": "SCENEFLOW", "shapenet": "SHAPENET", "ucf101": "UCF101"}
 """Each task is the value of that name in the module of its own; it is imported when it is asked for."""

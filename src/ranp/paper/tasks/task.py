@@ -13,11 +13,13 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ranp.errors import DataError
+from ranp.costs.step import TrainingStep
+from ranp.errors import DataError, UnsupportedError, unknown_name
 from ranp.paper.recipe import Recipe
+from ranp.progress import Progress
 from ranp.running.calling import call
 
-__all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task", "available"]
+__all__ = ["Inputs", "Metrics", "Opener", "Sample", "SampleSource", "Samples", "Source", "Task", "available", "step_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,21 +29,20 @@ Inputs = Tensor | tuple[Tensor, ...]
 Sample = tuple[Inputs, Tensor]
 """Inputs and target of one sample, without a batch dimension."""
 
-Progress = Callable[[int, int], object]
-"""``(done, of how many)``."""
-
 
 class Samples(Dataset[Sample], ABC):
     """A data set whose samples depend on their number and their visit alone, so that a broken run can go on exactly.
 
     Attributes:
         varies: Whether a later visit gives another sample (crops, flips); where it does not, samples may be kept.
+        count: How many samples there are.
     """
 
     varies: bool = False
+    count: int
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return self.count
 
     @abstractmethod
     def draw(self, index: int, visit: int = 0) -> Sample:
@@ -156,6 +157,36 @@ def available(wanted: int | None, there: int, what: str) -> int:
     return there if wanted is None else min(wanted, there)
 
 
+def step_of(
+    task: Task,
+    scale: str | None = None,
+    *,
+    batch: int | None = None,
+    optimiser: str | None = None,
+    precision: str | None = None,
+    checkpointing: bool = False,
+    ranks: int = 1,
+) -> TrainingStep:
+    """A training step of a task's recipe, for budgets and predictions of memory and time.
+
+    Args:
+        task: Whose.
+        scale: See ``Task.recipe_at``.
+        batch: Instead of the samples that the recipe computes at a time.
+        optimiser: Instead of the recipe's.
+        precision: Instead of the recipe's.
+        checkpointing: See ``ranp.TrainingStep``; no recipe checkpoints activations.
+        ranks: Processes that share a batch.
+
+    Raises:
+        UnsupportedError: There is no such scale, optimiser or precision.
+    """
+    own = task.recipe_at(scale).step(ranks)
+    return TrainingStep(
+        batch or own.batch, optimiser or own.optimiser, precision or own.precision, checkpointing or own.checkpointing
+    )
+
+
 def _plainly(model: nn.Module, inputs: Inputs, size: int) -> Tensor:
     """What the network answers to a batch as it is."""
     output: Tensor = call(model, inputs)
@@ -204,6 +235,16 @@ class Task:
     def network(self) -> str:
         """Name of its network in ``ranp.paper.models``."""
         return self.recipe.network
+
+    def recipe_at(self, scale: str | None) -> Recipe:
+        """The recipe of a scale: ``"paper"``, which None means, too, or ``"cpu"``.
+
+        Raises:
+            UnsupportedError: There is no such scale.
+        """
+        if scale not in (None, "paper", "cpu"):
+            raise UnsupportedError(unknown_name("scale", scale, ("cpu", "paper")))
+        return self.cpu if scale == "cpu" else self.recipe
 
     def train_data(self, size: int | None = None, count: int | None = None, seed: int = 0) -> Samples:
         """The data to score and train on; ``size`` is the recipe's by default, ``count`` all there are."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from ranp.paper.training.evaluation import evaluate
 from ranp.paper.training.interruption import StoppedError
-from ranp.paper.training.journal import records
-from ranp.paper.training.runs import Pruning, Run, train
+from ranp.paper.training.runs import Pruning, Run, records, train
 from ranp.paper.training.team import Team, joined
 
 __all__ = ["Pruning", "Run", "StoppedError", "Team", "evaluate", "joined", "records", "train"]

@@ -16,28 +16,26 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ranp.errors import DataError, RanpError, StorageError
+from ranp.errors import DataError, StorageError
+from ranp.files.checkpoints import Checkpoints, Mark, Position, State
+from ranp.files.journal import Journal
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Samples, Task
-from ranp.paper.training.checkpoints import Checkpoints, Mark, Position, State
 from ranp.paper.training.interruption import Listener, StoppedError, explained, listening
-from ranp.paper.training.journal import Journal
 from ranp.paper.training.loading import Batch, Feed, Order, training_parts
 from ranp.paper.training.network import make_optimiser
 from ranp.paper.training.normalisation import share_statistics
 from ranp.paper.training.placing import autocast, placed
 from ranp.paper.training.team import Team
 from ranp.paper.training.validation import validate
+from ranp.progress import Labelled, logged, silent, under
 from ranp.reporting.folder import versions
 from ranp.running import randomness
 from ranp.running.calling import call
 
-__all__ = ["Engine", "Progress"]
+__all__ = ["Engine"]
 
 logger = logging.getLogger(__name__)
-
-Progress = Callable[[str, int, int, str], object]
-"""``(what is going on, done, of how many, remark)``."""
 
 
 class Engine:
@@ -50,7 +48,8 @@ class Engine:
         folder: The run folder; checkpoints and the journal go there.
         run: Tells this run from others, see ``State.run``.
         team: The processes that train together.
-        progress: Called after every step and every batch of validation, on the rank that leads.
+        progress: Called after every step and every batch of validation, on the rank that leads; default: they are
+            logged now and then.
         begun_on: The versions the run was begun on, if it goes on.
     """
 
@@ -62,18 +61,18 @@ class Engine:
         folder: Path,
         run: str,
         team: Team,
-        progress: Progress | None = None,
+        progress: Labelled | None = None,
         begun_on: Mapping[str, str] | None = None,
     ) -> None:
         self.task, self.recipe, self.folder, self.run, self.team = task, recipe, folder, run, team
-        self.progress: Progress = progress if progress is not None and team.leads else _silent
+        self.progress: Labelled = (progress or logged(logger)) if team.leads else silent
         self.model = model.to(team.device)
         if recipe.batch_norm == "sync":
             self.model = share_statistics(self.model, team)
         if recipe.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         self.optimiser = make_optimiser(self.model, recipe)
-        self.scaler = torch.amp.GradScaler(team.device.type, enabled=recipe.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(team.device.type, enabled=recipe.precision == "amp-float16")
         self.checkpoints = Checkpoints(folder, recipe.keep_checkpoints)
         self.position = Position()
         self.journal: Journal | None = None
@@ -105,7 +104,7 @@ class Engine:
         if resume:
             self._go_on()
         if recipe.check_data and not self.position.steps:  # a run that goes on has looked already
-            self._check(training, validation)
+            self.team.lead(lambda: self._check(training, validation))
         if begin is not None:
             begin()
         with listening() as listener:
@@ -201,23 +200,12 @@ class Engine:
         return loss_of_all, 0
 
     def _validated(self, feed: Feed) -> dict[str, float]:
-        def tell(done: int, total: int) -> None:
-            self.progress("validating", done, total, "")
-
-        return validate(self.model, self.task, self.recipe, feed, self.team, tell)
+        return validate(self.model, self.task, self.recipe, feed, self.team, under("validating", self.progress))
 
     def _check(self, training: Samples, validation: Samples) -> None:
-        """Every label, before the first step; one rank looks, all wait, and all stop if it finds something."""
-        problem: RanpError | None = None
-        if self.team.leads:
-            try:
-                for what, data in (("training", training), ("validation", validation)):
-                    data.check(lambda done, total, what=what: self.progress(f"checking {what} data", done, total, ""))  # type: ignore[misc]
-            except RanpError as error:
-                problem = error
-        (told, *_) = self.team.gather("" if problem is None else str(problem))
-        if told:
-            raise problem or DataError(told)
+        """Looks at every label, before the first step."""
+        for what, data in (("training", training), ("validation", validation)):
+            data.check(under(f"checking {what} data", self.progress))
 
     def _go_on(self) -> None:
         """Puts everything into the state of the newest checkpoint."""
@@ -333,7 +321,3 @@ def _repeatable(wanted: bool) -> Iterator[None]:
 def _line(record: dict[str, Any]) -> str:
     figures = {"loss": record["loss"], **record.get("valid", {})}
     return ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-
-
-def _silent(label: str, done: int, total: int, remark: str) -> None:
-    """Tells nobody."""

@@ -7,35 +7,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from ranp.errors import RanpError, StorageError
-from ranp.files import atomic
 from ranp.paper.naming import NOTHING, Trust, stored_network
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Task
-from ranp.paper.training.engine import Progress
 from ranp.paper.training.loading import Feed
 from ranp.paper.training.team import Team
 from ranp.paper.training.validation import validate
-from ranp.reporting.folder import RECIPE, RECIPE_VERSION, read_run
-from ranp.slimming import storage
+from ranp.progress import Labelled, under
+from ranp.reporting.folder import RunFolder
 
-__all__ = ["data_of", "evaluate", "recipe_of"]
+__all__ = ["data_of", "evaluate", "recipe_of", "trained"]
 
 
-def recipe_of(folder: Path) -> tuple[dict[str, Any], Recipe]:
+def recipe_of(run: RunFolder) -> tuple[dict[str, Any], Recipe]:
     """What a training run's ``recipe.json`` says, finished or not, and its recipe.
 
     Raises:
-        StorageError: It is no folder of a training run, or the file is torn or was edited wrongly.
+        StorageError: It is not the folder of a training run, or the file is torn or was edited wrongly.
     """
-    path = folder / "recipe.json"
-    stored = atomic.read_json(path, kind=RECIPE, version=RECIPE_VERSION)
+    stored = run.recipe()
     if not isinstance(stored.get("recipe"), dict) or not isinstance(stored.get("task"), str):
-        raise StorageError(f"{str(folder)!r} was not trained: its recipe.json names no task. Pass one of ranp train.")
+        raise StorageError(f"{str(run.path)!r} was not trained: its recipe.json names no task. Pass one of ranp train.")
     try:
         return stored, Recipe.from_dict(stored["recipe"])
     except (RanpError, TypeError, ValueError) as error:
-        raise StorageError(f"{str(path)!r} was edited wrongly: {error} Restore it, or start again.") from error
+        raise StorageError(
+            f"{str(run.recipe_file)!r} was edited wrongly: {error} Restore it, or start again."
+        ) from error
 
 
 def data_of(stored: Mapping[str, Any]) -> tuple[Path | None, bool]:
@@ -51,13 +52,26 @@ def data_of(stored: Mapping[str, Any]) -> tuple[Path | None, bool]:
     return Path(folder) if folder else None, isinstance(data, Mapping) and bool(data.get("allow_missing"))
 
 
+def trained(run: RunFolder, trust: Trust = NOTHING) -> tuple[nn.Module, Recipe]:
+    """The network of a finished training run, and its recipe.
+
+    Raises:
+        StorageError: It is not the folder of a finished training run.
+        PlanMismatchError: The network does not fit.
+        UnsupportedError: The folder names code, and nobody trusts it.
+    """
+    run.finished_recipe()
+    stored, recipe = recipe_of(run)
+    return run.model(stored_network(stored, run.recipe_file, trust).build), recipe
+
+
 def evaluate(
     folder: str | os.PathLike[str],
     task: Task,
     *,
     trust: Trust = NOTHING,
     team: Team | None = None,
-    progress: Progress | None = None,
+    progress: Labelled | None = None,
 ) -> dict[str, float]:
     """The figures of a trained network over a task's validation data.
 
@@ -73,15 +87,8 @@ def evaluate(
         PlanMismatchError: The network does not fit.
         UnsupportedError: The folder names code.
     """
-    path, team = Path(folder), team or Team()
-    read_run(path)
-    stored, recipe = recipe_of(path)
-    network = stored_network(stored, path / "recipe.json", trust)
-    model = storage.load(path / "model.safetensors", network.build).to(team.device)
+    team = team or Team()
+    model, recipe = trained(RunFolder(Path(folder)), trust)
     feed = Feed(task.valid_data(recipe.size, recipe.valid_count, recipe.seed), recipe.workers)
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None and team.leads:
-            progress("evaluating", done, total, "")
-
-    return validate(model, task, recipe, feed, team, tell)
+    report = under("evaluating", progress if team.leads else None)
+    return validate(model.to(team.device), task, recipe, feed, team, report)

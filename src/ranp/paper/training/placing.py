@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from ranp.costs.step.running import casting
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Inputs
 
 __all__ = ["autocast", "placed"]
 
-_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 def autocast(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]:
     """The recipe's precision."""
-    kind = _TYPES.get(recipe.precision)
-    return nullcontext() if kind is None else torch.autocast(device.type, dtype=kind)
+    return casting(recipe.step(), device.type)
 
 
 def placed(inputs: Inputs, recipe: Recipe, device: torch.device) -> Inputs:

@@ -19,23 +19,22 @@ from typing import Any, Protocol
 from torch import nn
 
 from ranp.choosing.plan import Plan
-from ranp.errors import RanpError, StorageError, UnsupportedError
-from ranp.files import atomic
+from ranp.errors import StorageError, UnsupportedError
+from ranp.files.checkpoints import Checkpoints, Mark
+from ranp.files.journal import kept
 from ranp.options import Options
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
-from ranp.paper.training.checkpoints import Checkpoints, Mark
-from ranp.paper.training.engine import Engine, Progress
+from ranp.paper.training.engine import Engine
 from ranp.paper.training.evaluation import recipe_of
-from ranp.paper.training.journal import kept, records
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
+from ranp.progress import Labelled, Progress, under
 from ranp.pruning import Pruned, prune
-from ranp.reporting.folder import RECIPE, RECIPE_VERSION, check_folder, shapes_of, versions
-from ranp.slimming import storage
+from ranp.reporting.folder import RunFolder, shapes_of, versions
 
-__all__ = ["Prunes", "Pruning", "Run", "Setting", "restarted", "train"]
+__all__ = ["Prunes", "Pruning", "Run", "Setting", "records", "restarted", "train"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +43,9 @@ _MAY_CHANGE = frozenset(
     + "valid_batch valid_count valid_every workers".split()
 )
 """What a run may go on with another value of: the steps it has made are none the worse."""
+
+_WORDS = {"amp-bfloat16": "bf16", "amp-float16": "fp16"}
+"""Precisions as the fingerprint of a run spells them: checkpoints of older runs are still theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,12 @@ class Setting:
     recipe: Recipe
     example: Any
     team: Team
-    progress: Progress | None = None
+    progress: Labelled | None = None
 
-    def scoring(self, done: int, total: int | None) -> None:
-        """Tells how many batches are scored."""
-        if self.progress is not None and self.team.leads:
-            self.progress("scoring", done, total or done, "")
+    @property
+    def scoring(self) -> Progress | bool:
+        """Says how many batches are scored."""
+        return under("scoring", self.progress if self.team.leads else None) or False
 
     def batches(self, size: int, count: int, batch: int, setting: str) -> ScoringBatches:
         """The batches that this rank scores.
@@ -189,7 +191,7 @@ def train(
     resume: bool = False,
     team: Team | None = None,
     about: dict[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: Labelled | None = None,
 ) -> Run:
     """Trains a network of a task, full or slim, into a run folder.
 
@@ -208,26 +210,26 @@ def train(
     Raises:
         RanpError: What it is given is refused, or training cannot go on; the message says what is safe.
     """
-    folder, team = Path(out), team or Team()
+    folder, team = RunFolder(Path(out)), team or Team()
     resume = resume or restarted()
     if plan is not None and pruning is not None:
         raise UnsupportedError("a plan and a pruning method both say what to remove. Pass one of them.")
-    begun = (folder / "recipe.json").is_file()
+    begun = folder.begun
     remedy = "pass --resume to go on with the run in it" if begun else "empty it"
-    _together(team, lambda: check_folder(folder, force=resume and (begun or _barely_begun(folder)), remedy=remedy))
+    team.lead(lambda: folder.check(force=resume and (begun or folder.barely_begun), remedy=remedy))
     settings = list(settings)
     if begun:
-        if (folder / "model.safetensors").exists() and not Checkpoints(folder, 0).files():
+        if folder.finished and not Checkpoints(folder.path, 0).files():
             raise StorageError(
-                f"the run in {str(folder)!r} is finished and its checkpoints are gone: it cannot go on. Name another "
-                "folder."
+                f"the run in {str(folder.path)!r} is finished and its checkpoints are gone: it cannot go on. Name "
+                "another folder."
             )
         recipe = _same(folder, recipe, settings)
         plan = _same_plan(folder, plan, pruning)
     else:
         recipe = (recipe or task.recipe).but(settings)
     full, example = make_full(task, recipe), example_of(task, recipe.size, recipe.seed)
-    check_size(task, recipe, example, max(1, recipe.batch // (team.size * recipe.accumulate)), f"size={recipe.size}")
+    check_size(task, recipe, example, recipe.step(team.size).batch or 1, f"size={recipe.size}")
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
         pruned = pruning.prune(full.to(team.device), Setting(task, recipe, example, team, progress))
@@ -237,59 +239,48 @@ def train(
     run = _fingerprint(task, recipe, used)
     team.agree("plan, recipe or version", run)
     remembered = {
+        "model": recipe.network,
+        "options": json.loads(json.dumps(options_of(task, recipe))),
+        "task": task.name,
         **(about or {}),
         "inputs": shapes_of(example),
         "pruning": None if pruning is None else pruning.to_dict(),
+        "recipe": recipe.to_dict(),
+        "versions": versions(),
     }
 
     def begin() -> None:
         if begun:
-            _together(team, lambda: _remember(folder, recipe, engine.told))
+            _remember(folder, recipe, engine.told)
         else:
-            _together(team, lambda: _begin(folder, task, recipe, used, pruned, remembered))
+            folder.begin(remembered, used, pruned)
 
     begun_on = recipe_of(folder)[0].get("versions") if begun else None
-    engine = Engine(task, recipe, model, folder, run, team, progress, begun_on)
-    told = engine.train(resume=resume, begin=begin)
+    engine = Engine(task, recipe, model, folder.path, run, team, progress, begun_on)
+    told = engine.train(resume=resume, begin=lambda: team.lead(begin))
     if team.leads:
-        stored = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
-        journal = dataclasses.asdict(engine.told)
-        storage.save(folder / "model.safetensors", engine.model, used, recipe=stored, journal=journal)
+        folder.finish(engine.model, used, engine.told)
     team.wait()
-    return Run(folder, engine.model, used, records(folder) if team.leads else told)
+    return Run(folder.path, engine.model, used, folder.records() if team.leads else told)
 
 
-def _begin(folder: Path, task: Task, recipe: Recipe, plan: Plan, pruned: Pruned | None, about: dict[str, Any]) -> None:
-    """Writes down what the run is; ``recipe.json`` last, since it says that the rest is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make the folder {str(folder)!r}: {error.strerror}. Name another.") from error
-    plan.save(folder / "plan.json")
-    if pruned is not None:
-        pruned.report.save(folder / "report.json")
-        pruned.raw.by_channel().save(folder / "scores.safetensors")
-    value = {
-        "model": recipe.network,
-        "options": json.loads(json.dumps(options_of(task, recipe))),
-        "task": task.name,
-        **about,
-        "recipe": recipe.to_dict(),
-        "versions": versions(),
-    }
-    atomic.write_json(folder / "recipe.json", value, kind=RECIPE, version=RECIPE_VERSION)
+def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """What the journal of a run folder says so far; a last line that was cut off by a crash is left out.
+
+    Raises:
+        StorageError: There is none, a line was changed, or lines are lost.
+    """
+    return RunFolder(Path(folder)).records()
 
 
-def _remember(folder: Path, recipe: Recipe, told: Mark) -> None:
-    kept(folder, told)  # a journal that was changed is refused before anything else is
-    stored = atomic.read_json(folder / "recipe.json", kind=RECIPE, version=RECIPE_VERSION)
+def _remember(folder: RunFolder, recipe: Recipe, told: Mark) -> None:
+    kept(folder.path, told)  # a journal that was changed is refused before anything else is
+    stored = folder.recipe()
     if stored["recipe"] != json.loads(json.dumps(recipe.to_dict())):
-        atomic.write_json(
-            folder / "recipe.json", {**stored, "recipe": recipe.to_dict()}, kind=RECIPE, version=RECIPE_VERSION
-        )
+        folder.write_recipe({**stored, "recipe": recipe.to_dict()})
 
 
-def _same(folder: Path, recipe: Recipe | None, settings: list[str]) -> Recipe:
+def _same(folder: RunFolder, recipe: Recipe | None, settings: list[str]) -> Recipe:
     """The recipe of a run that goes on: the folder's, with changes that make no past step wrong."""
     _, before = recipe_of(folder)
     wanted = (before if recipe is None else recipe).but(settings)
@@ -297,52 +288,32 @@ def _same(folder: Path, recipe: Recipe | None, settings: list[str]) -> Recipe:
         old, new = getattr(before, field.name), getattr(wanted, field.name)
         if old != new and field.name not in _MAY_CHANGE:
             raise UnsupportedError(
-                f"{field.name}={new}: the run in {str(folder)!r} was begun with {old}. Go on with that, or start "
+                f"{field.name}={new}: the run in {str(folder.path)!r} was begun with {old}. Go on with that, or start "
                 f"another run in another folder; what may change is {', '.join(sorted(_MAY_CHANGE))}."
             )
     return wanted
 
 
-def _same_plan(folder: Path, plan: Plan | None, pruning: Prunes | None) -> Plan:
+def _same_plan(folder: RunFolder, plan: Plan | None, pruning: Prunes | None) -> Plan:
     """The plan of a run that goes on; it is neither cut nor pruned again, so nobody may ask for something else."""
-    stored = Plan.load(folder / "plan.json")
+    stored = Plan.load(folder.path / "plan.json")
     before = recipe_of(folder)[0].get("pruning")
     wanted = None if pruning is None else json.loads(json.dumps(pruning.to_dict()))
     if wanted is not None and before != wanted:
         told = f"with {before['method']} at {before['sparsity']}" if isinstance(before, dict) else "without pruning"
         raise UnsupportedError(
-            f"pruning with {wanted['method']} at {wanted['sparsity']}: the run in {str(folder)!r} was begun {told}. "
-            "Go on with that, or name another folder."
+            f"pruning with {wanted['method']} at {wanted['sparsity']}: the run in {str(folder.path)!r} was begun "
+            f"{told}. Go on with that, or name another folder."
         )
     if plan is not None and (plan.kept, plan.cuts) != (stored.kept, stored.cuts):
         raise UnsupportedError(
-            f"the run in {str(folder)!r} has another plan. Leave --plan out, or name another folder."
+            f"the run in {str(folder.path)!r} has another plan. Leave --plan out, or name another folder."
         )
     return stored
 
 
 def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
     told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
+    told["precision"] = _WORDS.get(recipe.precision, recipe.precision)
     text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _barely_begun(folder: Path) -> bool:
-    """Whether there is nothing but what a run that was killed at its very beginning may have left."""
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    return all(name in ("plan.json", "report.json", "scores.safetensors") or name.startswith(".") for name in names)
-
-
-def _together(team: Team, act: Any) -> None:
-    """What one rank does for all: if it fails, all of them do, and none is left waiting."""
-    problem: RanpError | None = None
-    if team.leads:
-        try:
-            act()
-        except RanpError as error:
-            problem = error
-    (told, *_) = team.gather("" if problem is None else f"{type(problem).__name__}: {problem}")
-    if problem is not None:
-        raise problem
-    if told:
-        raise StorageError(f"rank 0 stopped: {told}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,7 @@ from torch import distributed, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError, RanpError, StorageError, UnsupportedError
 from ranp.running import ranks
 
 __all__ = ["Team", "joined"]
@@ -83,6 +83,22 @@ class Team:
                     f"rank {rank} has another {what} than rank {self.rank}. Start every rank with the same version, "
                     "options and data."
                 )
+
+    def lead(self, act: Callable[[], object]) -> None:
+        """Lets one rank act for all: if it fails, all of them do, and none is left waiting.
+
+        Raises:
+            RanpError: What the rank that leads refuses, on every rank.
+        """
+        problem: RanpError | None = None
+        if self.leads:
+            try:
+                act()
+            except RanpError as error:
+                problem = error
+        (said, *_) = self.gather("" if problem is None else f"{type(problem).__name__}: {problem}")
+        if said:
+            raise problem or StorageError(f"rank 0 stopped: {said}")
 
     def share_buffers(self, model: nn.Module) -> None:
         """Gives every rank the buffers (running statistics) of rank 0, which are those that are saved."""

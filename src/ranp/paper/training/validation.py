@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
@@ -13,6 +11,7 @@ from ranp.paper.tasks.task import Task
 from ranp.paper.training.loading import Feed, validation_batches
 from ranp.paper.training.placing import autocast, placed
 from ranp.paper.training.team import Team
+from ranp.progress import Progress
 
 __all__ = ["validate"]
 
@@ -23,7 +22,7 @@ def validate(
     recipe: Recipe,
     feed: Feed,
     team: Team,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, float]:
     """The figures of the whole, the same on every rank; the network is left in the mode it was in.
 

@@ -6,7 +6,6 @@ What a slim network costs is not estimated: it follows from the trace and from w
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.measuring import measure
 from ranp.costs.prices import Prices
+from ranp.costs.quantities import resources
 from ranp.errors import DataError, InfeasibleError, PlanMismatchError, UnsupportedError
 from ranp.reporting.causes import what_stays
 from ranp.reporting.study.values import LayerStudy, Step, Study, Sweep
@@ -26,7 +26,7 @@ from ranp.running.calling import unwrap
 from ranp.scoring.scores import Scores
 from ranp.tracing import PINNED, Trace
 from ranp.tracing import trace as trace_network
-from ranp.tracing.layout import flags_of
+from ranp.tracing.choice import Choice
 from ranp.weighting import balance
 
 logger = logging.getLogger(__name__)
@@ -87,13 +87,12 @@ def study(
     main, *_ = methods.values()
     stages = {how.name: _stages(how, raw, found, options) for how in methods.values()}
     lots = {how.name: _Lot.of(how, stages[how.name], found, options, points) for how in methods.values()}
-    prices = Prices(found)
     total, done = sum(len(lot.sparsities) for lot in lots.values()), 0
     sweeps = []
     for name, lot in lots.items():
         steps = []
         for sparsity in lot.sparsities:
-            steps.append(_step(lot.selection, sparsity, options.exact, found, prices))
+            steps.append(_step(lot.selection, sparsity, options.exact, found))
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -109,6 +108,9 @@ def study(
     )
 
 
+_CHOSEN_BY = ("keep", "tie", "min_channels", "round_to", "seed")
+
+
 @dataclass(frozen=True, slots=True)
 class _Options:
     """What a plan says about how it was made, or the defaults of ``ranp.select``."""
@@ -122,15 +124,17 @@ class _Options:
 
     @classmethod
     def of(cls, plan: Plan | None, strength: float | None) -> _Options:
-        told: Mapping[str, Any] = {} if plan is None else plan.settings
-        lambda_ = told.get("strength", STRENGTH) if strength is None else strength
+        settings: Mapping[str, Any] = {} if plan is None else plan.settings
+        lambda_ = settings.get("strength", STRENGTH) if strength is None else strength
         return cls(
             strength=float(lambda_),
-            exact=bool(told.get("exact", False)),
-            sparsity=None if plan is None or "budget" in told else plan.sparsity.requested,
-            method=told.get("method"),
-            resource=told["resource"] if told.get("resource") in ("flops", "memory", "params") else None,
-            select={name: told[name] for name in ("keep", "tie", "min_channels", "round_to", "seed") if name in told},
+            exact=bool(settings.get("exact", False)),
+            sparsity=None if plan is None or "budget" in settings else plan.sparsity.requested,
+            method=settings.get("method"),
+            resource=settings["resource"] if settings.get("resource") in resources(of_step=False) else None,
+            select={
+                name: settings[name] for name in ("keep", "tie", "min_channels", "round_to", "seed") if name in settings
+            },
         )
 
 
@@ -145,7 +149,7 @@ class _Lot:
     @classmethod
     def of(cls, how: Method, stages: Mapping[str, Scores], trace: Trace, options: _Options, points: int) -> _Lot:
         selection = Selection.of(list(stages.values())[-1], trace, scope=how.scope, **options.select)
-        largest = _largest_share(selection) if options.exact else selection.max_sparsity()
+        largest = selection.max_share() if options.exact else selection.max_sparsity()
         wanted = {largest * index / (points - 1) for index in range(points - 1)} | {0.0, largest}
         if largest < CEILING:
             wanted |= {CEILING - (CEILING - largest) * left / BEYOND for left in range(BEYOND)}
@@ -154,28 +158,14 @@ class _Lot:
         return cls(selection, largest, tuple(sorted(wanted)))
 
 
-def _step(selection: Selection, sparsity: float, exact: bool, trace: Trace, prices: Prices) -> Step:
+def _step(selection: Selection, sparsity: float, exact: bool, trace: Trace) -> Step:
     try:
         plan = selection.plan(sparsity, exact=exact)
     except InfeasibleError:
         return Step(sparsity, feasible=False)
     widths = tuple(len(plan.kept[layer.name]) for layer in trace.layers)
-    bill = prices.at(flags_of(trace, plan.kept))
+    bill = Prices.of(trace).at(Choice.of_plan(trace, plan))
     return Step(sparsity, True, widths, plan.sparsity.of_channels, bill.module_params, bill.flops, bill.memory)
-
-
-def _largest_share(selection: Selection) -> float:
-    """The largest share of the prunable channels that can go: what is feasible is found by bisection."""
-    movable = selection.plan(0.0, exact=True).sparsity.prunable
-
-    def infeasible(count: int) -> bool:
-        try:
-            selection.plan(count / movable, exact=True)
-        except InfeasibleError:
-            return True
-        return False
-
-    return max(bisect_left(range(movable), True, key=infeasible) - 1, 0) / max(movable, 1)
 
 
 def _stages(how: Method, raw: Scores, trace: Trace, options: _Options) -> dict[str, Scores]:

@@ -103,25 +103,8 @@ class Study:
             "strength": self.strength,
             "criterion": self.criterion,
             "groups": [list(group) for group in self.groups],
-            "layers": [
-                {
-                    **{name: getattr(layer, name) for name in ("name", "kind", "channels", "flops", "memory", "note")},
-                    "scores": {stage: list(values) for stage, values in layer.scores.items()},
-                    "kept": None if layer.kept is None else list(layer.kept),
-                }
-                for layer in self.layers
-            ],
-            "sweeps": [
-                {
-                    "method": sweep.method,
-                    "largest": sweep.largest,
-                    "steps": [
-                        {name: getattr(step, name) for name in Step.__slots__} | {"widths": list(step.widths)}
-                        for step in sweep.steps
-                    ],
-                }
-                for sweep in self.sweeps
-            ],
+            "layers": [_plain(layer) for layer in self.layers],
+            "sweeps": [_plain(sweep) for sweep in self.sweeps],
         }
 
     @classmethod
@@ -142,6 +125,15 @@ class Study:
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise StorageError(f"this is not a valid study: {reason}. Make it again.") from error
+
+
+def _plain(value: Any) -> Any:
+    """A value of this module as JSON has it: objects and lists."""
+    if isinstance(value, LayerStudy | Sweep | Step):
+        return {name: _plain(getattr(value, name)) for name in value.__slots__}
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _layer_from(entry: Mapping[str, Any]) -> LayerStudy:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ranp.running.calling import at_least_two, call, is_floating, tensors_in, written_out
+from ranp.running.calling import at_least_two, call, first_line, is_floating, tensors_in, written_out
 from ranp.running.copies import copy_model
 from ranp.running.guard import Guard
 from ranp.slimming.masking import Derandomised, MaskedRun
@@ -26,9 +26,10 @@ from ranp.slimming.numeric.values import CAREFUL, DRAWN, OWN, REDRAWN, inputs_fo
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
 from ranp.tracing.ledger import Ledger, OpRecord
-from ranp.tracing.probing import Mask, MisalignedError, keeps_of
+from ranp.tracing.probing import Failure, Mask, MisalignedError, keeps_of
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.tracer import Tracer
+from ranp.tracing.trials import trains_alike
 
 logger = logging.getLogger(__name__)
 
@@ -67,11 +68,13 @@ class Numbers:
         agree: True if the outputs agree, None if they could not be compared.
         error: Largest difference, relative to the largest output; NaN if there is none to tell.
         note: What differs, why nothing could be compared, or how the comparison was made.
+        failure: The first operator that reads other values, if the outputs differ.
     """
 
     agree: bool | None
     error: float
     note: str
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,8 @@ def compare_numbers(
 ) -> Numbers:
     """Runs the slim and the masked network in both modes, beyond ``budget`` FLOPs at a smaller size if there is one.
 
-    If they differ, the tracer is told the first operator that reads other values. With ``sparing``, where memory is
-    refused, or where no size is cheap, both networks run in float32, and share the weights that are not drawn.
+    With ``sparing``, where memory is refused, or where no size is cheap, both networks run in float32, and share the
+    weights that are not drawn.
     """
     reasons: dict[str, None] = {}
     impossible: set[tuple[Precision, int]] = set()
@@ -112,7 +115,7 @@ def compare_numbers(
         except Exception as problem:  # the masked network does not run so, whatever its values
             logger.info("no numeric check in %s: %s", attempt.precision.name, problem)
             impossible.add(way)
-            reasons[f"in {attempt.precision.name} it does not run ({_first_line(problem)})"] = None
+            reasons[f"in {attempt.precision.name} it does not run ({first_line(problem, 160)})"] = None
     return Numbers(None, math.nan, f"the numbers could not be compared: {'; '.join(reasons)}"[:400])
 
 
@@ -123,10 +126,10 @@ def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_
     sizes = [(smaller, note, SAMPLES if cheap else FEW)]
     sizes += [] if smaller is tracer.example else [(tracer.example, "", FEW)]
     has_data = all(t.device.type != "meta" for t in (*tensors_in(tracer.example), *tracer.model.parameters()))
-    for inputs, told, rows in sizes:
+    for inputs, note, rows in sizes:
         for precision in (FLOAT32, FLOAT64) if in_single else (FLOAT64, FLOAT32):
             for seed, values in enumerate((DRAWN, CAREFUL, *([OWN] if has_data else []), REDRAWN, REDRAWN, REDRAWN)):
-                yield _Attempt(inputs, precision, values, seed, rows, told)
+                yield _Attempt(inputs, precision, values, seed, rows, note)
 
 
 def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Numbers:
@@ -139,7 +142,7 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
     options: dict[str, Any] = {"values": attempt.values, "double": precision.double, "generator": generator}
     full, thin = networks(tracer.model, slim, keeps_of(tracer.births, keep), **options)
     worst, notes = 0.0, [attempt.note, "" if precision.double else f"compared in {precision.name}"]
-    alike = attempt.rows == FEW and not tracer.runs[True].failed and tracer.trains_alike()
+    alike = attempt.rows == FEW and not tracer.runs[True].failed and trains_alike(tracer)
     if alike:
         notes.append("compared in eval mode: train mode runs the same operators")
     for train, run in tracer.runs.items():
@@ -159,8 +162,8 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
         if error <= precision.amplified:
             noise = _difference(expected, replace(pair, inputs=shaken(pair.inputs)).run_masked())
         if error > 100 * noise:
-            tracer.failure = pair.departure()
-            return Numbers(False, error, f"slim and masked outputs differ by {error:.2e} in {mode}")
+            note = f"slim and masked outputs differ by {error:.2e} in {mode}"
+            return Numbers(False, error, note, pair.departure())
         notes.append(f"{mode} scales rounding of the input up to {noise:.1e}, and so the difference to {error:.1e}")
     return Numbers(True, worst, "; ".join(filter(None, notes)))
 
@@ -250,12 +253,12 @@ class _Pair:
             got = self.run_slim()
         except Exception as problem:
             if isinstance(problem, MemoryError) or "memory" in str(problem):
-                raise _TellsNothingError(f"memory was refused ({_first_line(problem)})") from problem
+                raise _TellsNothingError(f"memory was refused ({first_line(problem, 160)})") from problem
             logger.info("the slim network does not run where the masked one does: %s", problem)
             return math.inf
         return _difference(expected, got)
 
-    def departure(self) -> tuple[bool, int, str]:
+    def departure(self) -> Failure:
         """The first operator that reads other values in the slim network than in the masked one, or the last of all.
 
         Both run the same operators, so sums over what each reads of the kept channels tell.
@@ -271,16 +274,17 @@ class _Pair:
             theirs = sums[index] if index < len(sums) else []
             mine = [_weight(tensor) for tensor in tensors]
             if len(mine) != len(theirs) or not np.allclose(mine, theirs, equal_nan=True, **close):
-                raise MisalignedError(index, "code around it computes with the number of channels, or their places")
+                raise MisalignedError(index, "code computes with the number of channels, or their places")
 
         self.run_masked(note, ledger)
         try:
             self.run_slim(compare)
         except MisalignedError as error:
-            return self.train, self._in_trace(ledger, error.index), error.detail
+            return Failure(self.train, self._in_trace(ledger, error.index), str(error), str(error))
         except Exception as error:
             logger.info("the slim network does not run: %s", error)
-        return self.train, self._in_trace(ledger, len(ledger.records) - 1), "the outputs differ behind it"
+        last, reason = self._in_trace(ledger, len(ledger.records) - 1), "code gives other outputs when channels go"
+        return Failure(self.train, last, reason, reason)
 
     def _in_trace(self, ledger: Ledger, index: int) -> int:
         """The number that an operator of a run at this size has in the trace."""
@@ -319,8 +323,3 @@ def _restricted(record: OpRecord, tensors: list[torch.Tensor], keep: Mask) -> It
         by_tensor.setdefault(number, {})[dim] = np.flatnonzero(keep[labels])
     for number, tensor in enumerate(tensors):
         yield cut_tensor(tensor, by_tensor.get(number, {}))
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"[:160]

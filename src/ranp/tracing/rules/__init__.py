@@ -14,15 +14,17 @@ from ranp.tracing.rules import (
     movement,
     normalisation,
     pointwise,
+    rearranging,
     reduction,
     refusals,
     spatial,
     spectral,
 )
-from ranp.tracing.rules.table import IGNORED, Rule, by_element, find
+from ranp.tracing.rules.table import IGNORED, MASKED, Rule, by_element, find
 
 __all__ = [
     "IGNORED",
+    "MASKED",
     "Rule",
     "addressing",
     "by_element",
@@ -33,6 +35,7 @@ __all__ = [
     "movement",
     "normalisation",
     "pointwise",
+    "rearranging",
     "reduction",
     "refusals",
     "spatial",

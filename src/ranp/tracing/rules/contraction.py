@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from ranp.tracing.labels import Vector
+from ranp.tracing.masked import MaskedOp
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.pointwise import broadcast
-from ranp.tracing.rules.table import rule
+from ranp.tracing.rules.table import masked, rule
 
 FIXED = "weights meet input of fixed size"
 
@@ -29,7 +31,7 @@ def convolution(op: Op) -> None:
             op.pin(vector, "a convolution runs along channels")
     for dim, vector in labels_of(weight).items():
         if dim >= 2:
-            op.pin(vector, "kernel", quiet=True)
+            op.pin(vector, "kernel")
     data, first, second = labels_of(x).get(1), labels_of(weight).get(0), labels_of(weight).get(1)
     inputs, outputs = (first, second) if transposed else (second, first)
     if op.depthwise is None:  # cut to one channel in each group, a grouped convolution would look like one
@@ -46,6 +48,13 @@ def convolution(op: Op) -> None:
     op.emit({0: labels_of(x).get(0), 1: out})
     if op.on_layer is not None:
         op.on_layer(op, inputs, outputs, out)
+
+
+@masked(*CONVOLUTIONS)
+def masked_convolution(op: MaskedOp) -> Any:
+    """Removed input channels are zeros."""
+    name = "input" if op["input"] is not None else "self"
+    return op.run({name: op.silenced(op[name], [1])})
 
 
 def _depthwise(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool, groups: int) -> Vector | None:
@@ -107,6 +116,13 @@ def matrix_product(op: Op) -> None:
         op.on_layer(op, lb.get(inner_b), lb.get(b.dim() - 1), labels.get(rank - 1))
 
 
+@masked(*PRODUCTS)
+def masked_product(op: MaskedOp) -> Any:
+    """Removed channels of the first factor are zeros where they are summed over."""
+    name = next((name for name in ("input", "batch1", "mat1", "mat") if op[name] is not None), "self")
+    return op.run({name: op.silenced(op[name], [op[name].dim() - 1])})
+
+
 def _operands(op: Op) -> tuple[torch.Tensor, torch.Tensor]:
     """The two factors, whatever their names."""
     for a, b in (("batch1", "batch2"), ("mat1", "mat2"), ("mat", "vec"), ("self", "mat2"), ("self", "vec")):
@@ -132,7 +148,7 @@ def _linear(op: Op) -> None:
         op.on_layer(op, labels_of(weight).get(1), labels_of(weight).get(0), out)
 
 
-@rule(
+ATTENTIONS = (
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_efficient_attention",
@@ -141,6 +157,9 @@ def _linear(op: Op) -> None:
     "_scaled_dot_product_attention_math_for_mps",
     "scaled_dot_product_attention",
 )
+
+
+@rule(*ATTENTIONS)
 def attention(op: Op) -> None:
     """Fused attention: queries meet keys along features, values pass; tokens and heads line up."""
     query, key, value = op["query"], op["key"], op["value"]
@@ -169,6 +188,29 @@ def attention(op: Op) -> None:
     op.emit(labels, out)
 
 
+@masked(*ATTENTIONS)
+def masked_attention(op: MaskedOp) -> Any:
+    """Only the features that stay: they set the scale of the products."""
+    query, key, value = op["query"], op["key"], op["value"]
+    last = query.dim() - 1
+    changes = {name: op.taken(op[name], [last]) for name in ("query", "key", "value")}
+    if changes["query"] is query and changes["value"] is value:
+        return op.run()
+    if changes["query"].shape[-1] == changes["value"].shape[-1]:
+        out = op.run(changes)
+    else:  # fused kernels refuse values that are as wide as the queries no more
+        shared = query.shape[1] != key.shape[1]
+        options: dict[str, Any] = {"is_causal": bool(op["is_causal"]), "scale": op["scale"], "enable_gqa": shared}
+        first = F.scaled_dot_product_attention(
+            changes["query"], changes["key"], changes["value"], op["attn_mask"], **options
+        )
+        rest = op.run()  # for what a kernel returns beside its result
+        out = first if isinstance(rest, torch.Tensor) else (first, *rest[1:])
+    if isinstance(out, torch.Tensor):
+        return op.put_back(out, value, [last])
+    return (op.put_back(out[0], value, [last]), *out[1:])
+
+
 def _lined_up(tensor: torch.Tensor | None, dim: int, out: torch.Tensor) -> Vector | None:
     """Labels of a tensor that is laid over the result from the right, along one of the result's dimensions."""
     return None if tensor is None else labels_of(tensor).get(dim - out.dim() + tensor.dim())
@@ -195,6 +237,17 @@ def trilinear(op: Op) -> None:
                 op.pin(vector, FIXED)
     kept = [d for d in range(rank) if d not in summed]
     op.emit({new: result[old] for new, old in enumerate(kept)})
+
+
+@masked("_trilinear")
+def masked_trilinear(op: MaskedOp) -> Any:
+    """Removed channels of all three are zeros where they are summed over."""
+    rank = op["i1"].dim() + len(op["expand1"])
+    changes = {}
+    for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        own = [d for d in range(rank) if d not in op[expanded]]
+        changes[name] = op.silenced(op[name], [i for i, d in enumerate(own) if d in op["sumdim"]])
+    return op.run(changes)
 
 
 @rule("addr")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.labels import Vector
+from ranp.tracing.masked import MaskedOp
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.pointwise import broadcast
-from ranp.tracing.rules.table import rule
+from ranp.tracing.rules.table import masked, rule
 
 FIXED = "meets a tensor of fixed size"
 
@@ -34,6 +37,18 @@ def elementwise(op: Op) -> None:
     op.emit(labels if unreduced(op) else {})
 
 
+@masked(*ELEMENTWISE)
+def masked_elementwise(op: MaskedOp) -> Any:
+    """A loss over all elements is one over those that stay."""
+    if unreduced(op):
+        return op.run()
+    names = [name for name, value in op.arguments.items() if isinstance(value, torch.Tensor)]
+    changes: dict[str, Any] = {name: op[name] for name in names}
+    for back in range(1, max(op[name].dim() for name in names) + 1):
+        changes = op.aligned({name: op[name].dim() - back for name in names if op[name].dim() >= back}, changes)
+    return op.run(changes)
+
+
 @rule(*DISTANCES)
 def distances(op: Op) -> None:
     """Every row of one table against every row of another: columns line up and are reduced, rows come out."""
@@ -52,11 +67,23 @@ def distances(op: Op) -> None:
     op.emit(labels)
 
 
+@masked(*DISTANCES)
+def masked_distances(op: MaskedOp) -> Any:
+    """Along the columns that stay."""
+    return op.run(op.aligned({name: op[name].dim() - 1 for name in ("x1", "x2")}))
+
+
 @rule("_pdist_forward", "pdist")
 def distances_within(op: Op) -> None:
     """Every row of a table against every later one: pairs of rows are numbered, columns are reduced."""
     op.pin_tensor(op["self"], "pairs of channels are told by their number", [0])
     op.emit({})
+
+
+@masked("_pdist_forward")
+def masked_distances_within(op: MaskedOp) -> Any:
+    """Along the columns that stay."""
+    return op.run({"self": op.taken(op["self"], [1])})
 
 
 @rule(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from ranp.tracing.labels import Vector
+from ranp.tracing.masked import MaskedOp
 from ranp.tracing.operation import Op, labels_of
-from ranp.tracing.rules.table import rule
+from ranp.tracing.rules.table import masked, rule
 
 FIXED = "a norm of fixed size"
 PER_CHANNEL = ("weight", "bias", "running_mean", "running_var", "mean", "invstd")
@@ -45,6 +48,17 @@ def batch_norm(op: Op) -> None:
     op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
 
 
+@masked("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm")
+def masked_batch_norm(op: MaskedOp) -> Any:
+    """Statistics are taken over all but channels: where channels lie there too, over those that stay."""
+    x = op["input"]
+    dims = op.cut(x, [d for d in range(x.dim()) if d != 1])
+    if not dims:
+        return op.run()
+    out = op.run({"input": op.taken(x, dims).contiguous()})
+    return (op.put_back(out[0], x, dims), *out[1:])
+
+
 @rule("native_group_norm", "group_norm")
 def group_norm(op: Op) -> None:
     """Group norm: groups must keep equal counts, unless each is a single channel."""
@@ -55,6 +69,19 @@ def group_norm(op: Op) -> None:
         if vector is not None and 1 < groups < x.shape[1]:
             op.space.require_equal_counts(np.split(vector, groups), f"groups of a norm ({groups})", op.where)
     op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+
+
+@masked("native_group_norm")
+def masked_group_norm(op: MaskedOp) -> Any:
+    """Statistics over the channels that stay."""
+    x, channels = op["input"], op["input"].shape[1]
+    if op.stays(x, 1) is None:
+        return op.run()
+    small = op.taken(x, [1]).contiguous()
+    changes = {name: op.taken(op[name], [1], x, 1) for name in ("weight", "bias")}
+    group = small.shape[1] if op["group"] == channels else op["group"]
+    out = op.run({**changes, "input": small, "C": small.shape[1], "group": group})
+    return (op.put_back(out[0], x, [1]), *out[1:])
 
 
 @rule("native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm")
@@ -74,6 +101,19 @@ def layer_norm(op: Op) -> None:
     op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
 
 
+@masked("native_layer_norm", "_fused_rms_norm")
+def masked_layer_norm(op: MaskedOp) -> Any:
+    """Statistics over the channels that stay."""
+    x, first = op["input"], op["input"].dim() - len(op["normalized_shape"])
+    dims = op.cut(x, range(first, x.dim()))
+    if not dims:
+        return op.run()
+    small = op.taken(x, dims)
+    changes = {name: op.taken(op[name], dims, x, first) for name in ("weight", "bias")}
+    out = op.run({**changes, "input": small, "normalized_shape": list(small.shape[first:])})
+    return (op.put_back(out[0], x, dims), *out[1:])
+
+
 @rule("_weight_norm_interface", "_weight_norm")
 def weight_norm(op: Op) -> None:
     """Weight norm: direction and length of a weight share its output channels."""
@@ -82,3 +122,10 @@ def weight_norm(op: Op) -> None:
     if g.shape[dim] != 1:
         labels[dim] = op.merge([labels.get(dim), labels_of(g).get(dim)], FIXED)
     op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+
+
+@masked("_weight_norm_interface")
+def masked_weight_norm(op: MaskedOp) -> Any:
+    """The length of a direction without its removed inputs."""
+    v = op["v"]
+    return op.run({"v": op.silenced(v, [d for d in range(v.dim()) if d != (op["dim"] or 0)])})

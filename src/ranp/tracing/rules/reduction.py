@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from ranp.running.operators import Operator, flat_tensors
+from ranp.tracing.constants import VALUE
 from ranp.tracing.labels import Vector
+from ranp.tracing.masked import MaskedOp
 from ranp.tracing.operation import Op, labels_of, taint
 from ranp.tracing.rules.movement import note_layout, wrap
-from ranp.tracing.rules.table import rule
+from ranp.tracing.rules.table import masked, rule
 
 PLAIN = (
     "sum mean var std amax amin prod norm linalg_vector_norm logsumexp any all nansum var_mean std_mean count_nonzero "
@@ -57,10 +63,31 @@ def extreme(op: Op) -> None:
         taint(positions, [v for d, v in labels_of(x).items() if d in gone])
 
 
-@rule("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
+@masked(*PLAIN, *EXTREMES)
+def masked_reduction(op: MaskedOp) -> Any:
+    """Over the channels that stay; a constant counts all that it has."""
+    name = "self" if op["self"] is not None else "input"
+    x = op[name]
+    if not isinstance(x, torch.Tensor) or getattr(x, VALUE, None) is not None:
+        return op.run()
+    return op.run({name: op.taken(x, sorted(reduced_dims(op, x.dim())))})
+
+
+SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax")
+
+
+@rule(*SOFTMAX)
 def softmax(op: Op) -> None:
     """Softmax: shares among whatever channels there are."""
     op.emit(dict(labels_of(op["self"])))
+
+
+@masked(*SOFTMAX)
+def masked_softmax(op: MaskedOp) -> Any:
+    """Shares among the channels that stay."""
+    x = op["self"]
+    dims = op.cut(x, [wrap(op["dim"], x.dim())])
+    return op.put_back(op.run({"self": op.taken(x, dims)}), x, dims) if dims else op.run()
 
 
 @rule(*POSITIONS)

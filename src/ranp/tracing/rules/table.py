@@ -1,4 +1,8 @@
-"""The table itself: rules register under operator names without namespace, overload or trailing underscore."""
+"""The tables: rules register under operator names without namespace, overload or trailing underscore.
+
+A rule says what an operator does to labels; a masked form, how the masked twin runs it. The check that compares the
+slim network with the masked twin is an oracle for the rules, so a masked form never asks one.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,16 @@ from typing import Any
 
 import torch
 
+from ranp.tracing.masked import MaskedOp
 from ranp.tracing.operation import Op
 
 Rule = Callable[[Op], None]
 
+MaskedForm = Callable[[MaskedOp], Any]
+
 _TABLE: dict[str, Rule] = {}
+MASKED: dict[str, MaskedForm] = {}
+"""Operators that the masked twin does not run as they are: they sum up, or take statistics, over channels."""
 
 IGNORED = frozenset(
     "_assert_async _assert_scalar _local_scalar_dense is_same_size sym_size sym_stride sym_numel equal allclose "
@@ -23,11 +32,21 @@ IGNORED = frozenset(
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers one rule under the names of the operators it describes."""
+    """Registers one rule under the names of operators; one of your own with its namespace, ``"mine::scaled"``."""
 
     def register(function: Rule) -> Rule:
-        for name in names:
-            _TABLE[name] = function
+        _TABLE.update(dict.fromkeys(names, function))
+        find.cache_clear()
+        return function
+
+    return register
+
+
+def masked(*names: str) -> Callable[[MaskedForm], MaskedForm]:
+    """Registers how the masked twin runs these operators."""
+
+    def register(function: MaskedForm) -> MaskedForm:
+        MASKED.update(dict.fromkeys(names, function))
         return function
 
     return register
@@ -37,7 +56,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def find(func: Any) -> Rule | None:
     """The rule of an operator: by name, by the name of its out-of-place form, or the pointwise one by tag."""
     if func.namespace not in ("aten", "prims"):
-        return None
+        return _TABLE.get(func._schema.name)
     name = func._schema.name.split("::")[-1]
     found = _TABLE.get(name) or _TABLE.get(name.rstrip("_"))
     if found is None and any(torch.Tag.pointwise in form.tags for form in _forms(func, name)):

@@ -136,7 +136,7 @@ SHAPE = f"shape_data/{SYNSETS[CATEGORY]}/shape00"
 NAMED = "synsetoffset2category.txt"
 BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "labels missing": (lambda folder: _first(folder, ".seg").unlink(), ["shape00.seg", "missing", "Restore it"]),
-    "labels by part": (_per_part, ["points_label", "'wing'", "for each part", "benchmark_v0"]),
+    "labels by part": (_per_part, ["points_label", "wing", "for each part", "benchmark_v0"]),
     "unknown synset": (lambda folder: (folder / "01234567").mkdir(), ["01234567", "no known category", SYNSETS[15]]),
     "unknown category": (_replace(NAMED, "Lamp", "Lump"), [NAMED, "line 9", "'Lump'", "did you mean 'Lamp'"]),
     "missing category": (_replace(NAMED, f"Mug {SYNSETS[11]}\n", ""), [NAMED, "lacks Mug", "all 16"]),
@@ -177,10 +177,10 @@ def test_a_bad_folder_is_refused_whatever_is_allowed(tmp_path: Path, kind: str) 
 def test_another_folder_is_refused_with_what_is_there(tmp_path: Path) -> None:
     for name in "abcdefg":
         (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match=r"synsetoffset2category.txt.*train_data.*'a', 'b', 'c', 'd', 'e' and 2 more"):
+    with pytest.raises(DataError, match=r"synsetoffset2category.txt.*train_data.*a, b, c, d, e and 2 more"):
         opened(tmp_path)
     write_categories(tmp_path)
-    with pytest.raises(DataError, match=r"<synset>/<id>.txt.*neither is, but 'a', .* there"):
+    with pytest.raises(DataError, match=r"<synset>/<id>.txt.*neither is, but a, .* there"):
         opened(tmp_path)
     with pytest.raises(DataError, match=r"is not a folder\. Pass the folder of the shapenet data set"):
         opened(tmp_path / "absent")

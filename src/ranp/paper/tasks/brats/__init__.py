@@ -7,17 +7,18 @@ both what the paper says (IoU) and what its code computes (Dice).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.brats.cases import open_folder
 from ranp.paper.tasks.brats.preprocessing import LABELS
 from ranp.paper.tasks.brats.procedural import train_data, valid_data
+from ranp.paper.tasks.reading import optional
 from ranp.paper.tasks.task import Inputs, Metrics, Source, Task
 from ranp.running.calling import call
 
@@ -49,13 +50,10 @@ def loss(output: Tensor, target: Tensor) -> Tensor:
         UnsupportedError: MONAI is not installed.
     """
     _check(output, target, output.shape[1] if output.dim() == 5 else CLASSES)
-    try:
-        from monai.losses.dice import DiceLoss
-    except ModuleNotFoundError as missing:
-        raise UnsupportedError('the Dice loss is MONAI\'s: pip install "ranp[medical]".') from missing
+    monai = optional("monai.losses.dice", "the Dice loss is MONAI's", "medical")
     if output.dtype in (torch.float16, torch.bfloat16):
         output = output.float()  # the Dice sums over millions of voxels
-    dice: Tensor = DiceLoss(softmax=True, to_onehot_y=True)(output, target.unsqueeze(1))
+    dice: Tensor = monai.DiceLoss(softmax=True, to_onehot_y=True)(output, target.unsqueeze(1))
     return F.cross_entropy(output, target) + _ALPHA * dice
 
 
@@ -107,14 +105,11 @@ def predict(model: nn.Module, inputs: Inputs, size: int) -> Tensor:
     Raises:
         UnsupportedError: MONAI is not installed.
     """
-    try:
-        from monai.inferers.utils import sliding_window_inference
-    except ModuleNotFoundError as missing:
-        raise UnsupportedError('the sliding window is MONAI\'s: pip install "ranp[medical]".') from missing
-    output = sliding_window_inference(
-        cast(Tensor, inputs), (size,) * 3, 4, lambda window: call(model, window), overlap=_OVERLAP, mode="gaussian"
+    monai = optional("monai.inferers.utils", "the sliding window is MONAI's", "medical")
+    output: Tensor = monai.sliding_window_inference(
+        inputs, (size,) * 3, 4, lambda window: call(model, window), overlap=_OVERLAP, mode="gaussian"
     )
-    return cast(Tensor, output)
+    return output
 
 
 def _check(output: Tensor, target: Tensor, classes: int) -> None:
@@ -131,42 +126,42 @@ def _check(output: Tensor, target: Tensor, classes: int) -> None:
         raise DataError(f"target has label {low if low < 0 else high}; allowed are 0 to {classes - 1}.")
 
 
+_PAPER = Recipe(
+    network="unet3d-brats",
+    size=128,
+    epochs=200,
+    batch=2,
+    optimiser="adam",
+    learning_rate=1e-3,
+    amsgrad=True,
+    weight_decay=1e-4,
+    schedule="step",
+    decay=0.1,
+    milestones=(150,),
+    workers=4,
+)
+
+_CPU = replace(
+    _PAPER,
+    options={"widths": (16, 32, 64)},
+    size=24,
+    epochs=20,
+    batch=4,
+    learning_rate=3e-3,
+    milestones=(15,),
+    train_count=64,
+    valid_count=16,
+    valid_every=5,
+    workers=0,
+)
+
 BRATS = Task(
     name="brats",
     classes=CLASSES,
     strength=15.0,
     sparsity=0.9624,
-    recipe=Recipe(
-        network="unet3d-brats",
-        size=128,
-        epochs=200,
-        batch=2,
-        optimiser="adam",
-        learning_rate=1e-3,
-        amsgrad=True,
-        weight_decay=1e-4,
-        schedule="step",
-        decay=0.1,
-        milestones=(150,),
-        workers=4,
-    ),
-    cpu=Recipe(
-        network="unet3d-brats",
-        options={"widths": (16, 32, 64)},
-        size=24,
-        epochs=20,
-        batch=4,
-        optimiser="adam",
-        learning_rate=3e-3,
-        amsgrad=True,
-        weight_decay=1e-4,
-        schedule="step",
-        decay=0.1,
-        milestones=(15,),
-        train_count=64,
-        valid_count=16,
-        valid_every=5,
-    ),
+    recipe=_PAPER,
+    cpu=_CPU,
     source=Source(train_data, valid_data, {"in_channels": 4}, "procedural brains of four modalities"),
     loss=loss,
     metrics=Metrics(tally, figures, main="dice"),

@@ -12,7 +12,9 @@ from ranp.paper.tasks.brats.files import Case, find_cases
 from ranp.paper.tasks.brats.folds import folds_of, split
 from ranp.paper.tasks.brats.preprocessing import Volume
 from ranp.paper.tasks.brats.samples import Crops, Wholes
-from ranp.paper.tasks.task import Progress, Source
+from ranp.paper.tasks.reading import look_at_all
+from ranp.paper.tasks.task import Source
+from ranp.progress import Progress
 
 __all__ = ["RealCases", "open_folder"]
 
@@ -44,10 +46,7 @@ class RealCases:
             DataError: A file is not right.
             StorageError: The cache cannot be written.
         """
-        for done, case in enumerate(self.cases, 1):
-            ensure_cached(case)
-            if progress is not None:
-                progress(done, len(self.cases))
+        look_at_all(self.cases, ensure_cached, progress)
 
 
 def open_folder(folder: Path, *, allow_missing: bool, fold: int) -> Source:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError
+from ranp.paper.tasks.reading import entries, optional
 
 __all__ = ["MODALITIES", "Case", "Floats", "find_cases", "read_voxels", "same_space"]
 
@@ -90,8 +91,8 @@ def find_cases(folder: Path, *, allow_missing: bool = False) -> tuple[list[Case]
         missing = [role for role in (*modalities, "labels") if role not in roles]
         if missing and not allow_missing:
             raise DataError(
-                f"case {str(home)!r} lacks {_listed(missing)}: every case needs labels (<case>_seg.nii.gz) and the "
-                f"modalities that the others have ({', '.join(modalities)}). It has: {_listed(_entries(home))}. "
+                f"case {str(home)!r} lacks {', '.join(missing)}: every case needs labels (<case>_seg.nii.gz) and the "
+                f"modalities that the others have ({', '.join(modalities)}). It has: {entries(home)}. "
                 "Complete it, or pass --allow-missing to leave it out."
             )
         if not missing:
@@ -107,10 +108,7 @@ def read_voxels(path: Path) -> tuple[Floats, npt.NDArray[np.float64]]:
         UnsupportedError: nibabel is not installed.
         DataError: The file is missing, torn, not NIfTI, not of three dimensions, or holds NaN.
     """
-    try:
-        import nibabel
-    except ModuleNotFoundError as missing:
-        raise UnsupportedError('BraTS files are read by nibabel: pip install "ranp[medical]".') from missing
+    nibabel = optional("nibabel", "BraTS files are read by nibabel", "medical")
     try:
         image: Any = nibabel.load(path)
         voxels: Floats = np.asarray(image.dataobj, dtype=np.float32)
@@ -175,8 +173,8 @@ def _roles(home: Path) -> dict[str, Path]:
 
 def _looks_like_case(home: Path) -> bool:
     """A folder beside the cases is one of them if it holds NIfTI files, or nothing at all."""
-    entries = _entries(home)
-    return not entries or any(name.lower().endswith(_ENDINGS) for name in entries)
+    names = [entry.name.lower() for entry in home.iterdir()]
+    return not names or any(name.endswith(_ENDINGS) for name in names)
 
 
 def _nothing(folder: Path, graded: Mapping[str, Path]) -> str:
@@ -184,18 +182,9 @@ def _nothing(folder: Path, graded: Mapping[str, Path]) -> str:
     return (
         f"--data {str(folder)!r} does not look like BraTS: expected HGG/<case>/<case>_flair.nii.gz (and _t1ce, _t1, "
         "_t2, _seg), the same below LGG, or folders of such cases side by side. Found in "
-        f"{str(inside)!r}: {_listed(_entries(inside))}. Pass the folder that holds HGG and LGG, or the cases."
+        f"{str(inside)!r}: {entries(inside)}. Pass the folder that holds HGG and LGG, or the cases."
     )
 
 
 def _folders(top: Path) -> list[Path]:
     return [entry for entry in sorted(top.iterdir()) if entry.is_dir() and not entry.name.startswith((".", "__"))]
-
-
-def _entries(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir())
-
-
-def _listed(names: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "nothing"

@@ -20,7 +20,8 @@ from ranp.paper.tasks.brats.cache import Recent
 from ranp.paper.tasks.brats.files import Floats
 from ranp.paper.tasks.brats.preprocessing import Volume, normalise
 from ranp.paper.tasks.brats.samples import Crops, Wholes
-from ranp.paper.tasks.task import Progress, Samples
+from ranp.paper.tasks.task import Samples
+from ranp.progress import Progress
 
 __all__ = ["ProceduralBrains", "train_data", "valid_data"]
 

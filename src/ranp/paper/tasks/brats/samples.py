@@ -9,9 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ranp.errors import DataError
 from ranp.paper.tasks.brats.preprocessing import Volume
-from ranp.paper.tasks.task import Progress, Sample, Samples
+from ranp.paper.tasks.reading import check_samples
+from ranp.paper.tasks.task import Sample, Samples
+from ranp.progress import Progress
 
 __all__ = ["Cases", "Crops", "Wholes", "crop"]
 
@@ -35,7 +36,18 @@ class Cases(Protocol):
         ...
 
 
-class Crops(Samples):
+class _OfCases(Samples):
+    def __init__(self, cases: Cases, size: int, count: int | None, seed: int) -> None:
+        check_samples(size, 8, "tumours vanish in crops of less than 8 voxels", count, seed, "sample")
+        self.cases, self.size, self.seed = cases, size, seed
+        self.count = len(cases) if count is None else count
+
+    def check(self, progress: Progress | None = None) -> None:
+        """Reads every case."""
+        self.cases.check(progress)
+
+
+class Crops(_OfCases):
     """Random crops (C, S, S, S) float32 with labels (S, S, S) int64; another one on every visit.
 
     Sample ``i`` is from case ``i % cases``, so an epoch may have more crops than there are cases.
@@ -53,12 +65,7 @@ class Crops(Samples):
     varies = True
 
     def __init__(self, cases: Cases, size: int = 128, count: int | None = None, seed: int = 0) -> None:
-        _refuse(size, count, seed)
-        self.cases, self.size, self.seed = cases, size, seed
-        self.count = len(cases) if count is None else count
-
-    def __len__(self) -> int:
-        return self.count
+        super().__init__(cases, size, count, seed)
 
     def draw(self, index: int, visit: int = 0) -> Sample:
         """A crop; with probability 2/3 around a random voxel of a tumour, else anywhere in the volume."""
@@ -66,12 +73,8 @@ class Crops(Samples):
         rng = np.random.default_rng((self.seed, _TRAIN, _CROPPING, index, visit))
         return _tensors(*crop(volume, _corner(volume.labels, self.size, rng), self.size))
 
-    def check(self, progress: Progress | None = None) -> None:
-        """Reads every case."""
-        self.cases.check(progress)
 
-
-class Wholes(Samples):
+class Wholes(_OfCases):
     """Whole volumes (C, D, H, W) float32 with labels (D, H, W) int64, as large as each brain is.
 
     Args:
@@ -85,21 +88,13 @@ class Wholes(Samples):
     """
 
     def __init__(self, cases: Cases, size: int = 128, count: int | None = None, seed: int = 0) -> None:
-        _refuse(size, count, seed)
-        self.cases = cases
-        self.count = len(cases) if count is None else min(count, len(cases))
-
-    def __len__(self) -> int:
-        return self.count
+        super().__init__(cases, size, count, seed)
+        self.count = min(self.count, len(cases))
 
     def draw(self, index: int, visit: int = 0) -> Sample:
         """A volume, the same on every visit."""
         volume = self.cases.volume(index)
         return _tensors(volume.image, volume.labels)
-
-    def check(self, progress: Progress | None = None) -> None:
-        """Reads every case."""
-        self.cases.check(progress)
 
 
 def crop(
@@ -139,10 +134,3 @@ def _corner(labels: npt.NDArray[np.uint8], size: int, rng: np.random.Generator) 
 
 def _tensors(image: npt.NDArray[np.float16], labels: npt.NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(image.astype(np.float32)), torch.from_numpy(labels.astype(np.int64))
-
-
-def _refuse(size: int, count: int | None, seed: int) -> None:
-    if size < 8:
-        raise DataError(f"size={size}: tumours vanish in crops of less than 8 voxels; pass 8 or more.")
-    if (count is not None and count < 1) or seed < 0:
-        raise DataError(f"count={count}, seed={seed}: pass at least one sample and a seed that is not negative.")

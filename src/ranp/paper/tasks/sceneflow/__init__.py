@@ -9,12 +9,14 @@ normalised as for ImageNet, and a target is (2, H, W): disparity and occlusion (
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
 from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
+from ranp.paper.tasks.reading import check_samples
 from ranp.paper.tasks.sceneflow.files import open_folder
 from ranp.paper.tasks.sceneflow.metrics import METRICS, loss, weight
 from ranp.paper.tasks.sceneflow.pairs import normalised
@@ -23,11 +25,7 @@ from ranp.paper.tasks.task import Sample, Samples, Source, Task
 
 __all__ = ["SCENEFLOW", "ProceduralPairs"]
 
-TRAIN, VALID = 35454, 4370
-"""Pairs that the paper trains and validates on."""
-
-_SPLITS = ("train", "valid")
-_SMALLEST = 16
+_PAIRS = {"train": 35454, "valid": 4370}  # as many as the paper has
 
 
 class ProceduralPairs(Samples):
@@ -38,28 +36,23 @@ class ProceduralPairs(Samples):
     Args:
         split: ``"train"`` or ``"valid"``: never the same scenes, whatever the seeds.
         size: Height S; the paper's network needs a multiple of 16.
-        count: Number of scenes.
+        count: Number of scenes; None for as many as the paper has.
         seed: Same seed, same scenes.
 
     Raises:
         DataError: A size, a count or a seed out of range, or an unknown split.
     """
 
-    def __init__(self, split: str, size: int, count: int, seed: int) -> None:
-        if split not in _SPLITS:
-            raise DataError(f"split={split!r}: there are {' and '.join(_SPLITS)}.")
-        if size < _SMALLEST:
-            raise DataError(f"size={size}: nothing can be matched in so few pixels; pass {_SMALLEST} or more.")
-        if count < 1 or seed < 0:
-            raise DataError(f"count={count}, seed={seed}: pass at least one pair and a seed that is not negative.")
-        self.split, self.size, self.count, self.seed = split, size, count, seed
-
-    def __len__(self) -> int:
-        return self.count
+    def __init__(self, split: str, size: int = 256, count: int | None = None, seed: int = 0) -> None:
+        if split not in _PAIRS:
+            raise DataError(f"split={split!r}: there are {' and '.join(_PAIRS)}.")
+        check_samples(size, 16, "nothing can be matched in so few pixels", count, seed, "pair")
+        self.split, self.size, self.seed = split, size, seed
+        self.count = _PAIRS[split] if count is None else count
 
     def draw(self, index: int, visit: int = 0) -> Sample:
         """Both views of a scene, and the left one's disparity and occlusion; the same on every visit."""
-        rng = np.random.default_rng((self.seed, _SPLITS.index(self.split), 0, index))
+        rng = np.random.default_rng((self.seed, list(_PAIRS).index(self.split), 0, index))
         scene = draw_scene(rng, self.size, 2 * self.size)
         left, disparity, hidden = scene.left()
         images = []
@@ -69,14 +62,6 @@ class ProceduralPairs(Samples):
             images.append(normalised(view.clip(0, 1)))
         target = torch.from_numpy(np.stack((disparity, hidden)).astype(np.float32))
         return (images[0], images[1]), target
-
-
-def _train_data(size: int = 256, count: int | None = None, seed: int = 0) -> Samples:
-    return ProceduralPairs("train", size, TRAIN if count is None else count, seed)
-
-
-def _valid_data(size: int = 256, count: int | None = None, seed: int = 0) -> Samples:
-    return ProceduralPairs("valid", size, VALID if count is None else count, seed)
 
 
 _PAPER = Recipe(network="psm-sceneflow", size=256, epochs=15, batch=12, optimiser="adam", learning_rate=1e-3, workers=4)
@@ -104,7 +89,7 @@ SCENEFLOW = Task(
     sparsity=0.9232,
     recipe=_PAPER,
     cpu=_CPU,
-    source=Source(_train_data, _valid_data, summary="procedural scenes"),
+    source=Source(partial(ProceduralPairs, "train"), partial(ProceduralPairs, "valid"), summary="procedural scenes"),
     loss=loss,
     weight=weight,
     metrics=METRICS,

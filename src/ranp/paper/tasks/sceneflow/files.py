@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from ranp.errors import DataError
+from ranp.paper.tasks.reading import entries
 from ranp.paper.tasks.sceneflow.metrics import DISPARITIES
 from ranp.paper.tasks.sceneflow.pairs import FilePairs, Pair
 from ranp.paper.tasks.task import Samples, Source, available
@@ -278,5 +279,4 @@ def _found(folder: Path, frames: Sequence[_Frame]) -> str:
     """What there is instead of pairs."""
     if frames:
         return f"found {frames[0].name!r}, which lacks {frames[0].missing!r}."
-    entries = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
-    return f"found {', '.join(entries[:6]) + ', ...' * (len(entries) > 6) if entries else 'an empty folder'}."
+    return f"found {entries(folder)}."

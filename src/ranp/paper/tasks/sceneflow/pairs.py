@@ -14,10 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError
+from ranp.paper.tasks.reading import look_at_all, optional
 from ranp.paper.tasks.sceneflow.metrics import UNKNOWN
 from ranp.paper.tasks.sceneflow.pfm import read_pfm
-from ranp.paper.tasks.task import Progress, Sample, Samples
+from ranp.paper.tasks.task import Sample, Samples
+from ranp.progress import Progress
 
 __all__ = ["FilePairs", "Pair", "normalised"]
 
@@ -60,10 +62,7 @@ class FilePairs(Samples):
 
     def __init__(self, pairs: Sequence[Pair], crop: int | None, seed: int) -> None:
         self.pairs, self.crop, self.seed = tuple(pairs), crop, seed
-        self.varies = crop is not None
-
-    def __len__(self) -> int:
-        return len(self.pairs)
+        self.varies, self.count = crop is not None, len(self.pairs)
 
     def draw(self, index: int, visit: int = 0) -> Sample:
         """Both views, and the left one's disparity and occlusion.
@@ -83,15 +82,15 @@ class FilePairs(Samples):
 
     def check(self, progress: Progress | None = None) -> None:
         """Reads every disparity and every mask, and the sizes of all images."""
-        for done, pair in enumerate(self.pairs, start=1):
-            size = _read_target(pair).shape[1:]
-            for path in (pair.left, pair.right):
-                with _open_image(path) as image:
-                    _compare(path, (image.height, image.width), size)
-            if self.crop is not None:
-                self._window(pair, size, 0, 0)
-            if progress is not None:
-                progress(done, len(self.pairs))
+        look_at_all(self.pairs, self._look, progress)
+
+    def _look(self, pair: Pair) -> None:
+        size = _read_target(pair).shape[1:]
+        for path in (pair.left, pair.right):
+            with _open_image(path) as image:
+                _compare(path, (image.height, image.width), size)
+        if self.crop is not None:
+            self._window(pair, size, 0, 0)
 
     def _window(self, pair: Pair, size: tuple[int, ...], index: int, visit: int) -> tuple[slice, slice]:
         """The rows and columns of a crop: the same of both views, of disparity and of occlusion."""
@@ -156,13 +155,10 @@ def _read_view(path: Path, size: tuple[int, ...]) -> npt.NDArray[np.uint8]:
 
 def _open_image(path: Path) -> Any:
     """The image, of which only the header has been read."""
+    pillow = optional("PIL.Image", "SceneFlow's images are read by Pillow", "stereo")
     try:
-        from PIL import Image
-    except ImportError as error:
-        raise UnsupportedError('SceneFlow\'s images need Pillow; run: pip install "ranp[stereo]".') from error
-    try:
-        image = Image.open(path)
-    except (*_TORN, Image.DecompressionBombError) as error:
+        image = pillow.open(path)
+    except (*_TORN, pillow.DecompressionBombError) as error:
         raise DataError(f"{path} cannot be read as an image: {error}. Restore it.") from error
     if image.mode not in _MODES:
         mode = image.mode

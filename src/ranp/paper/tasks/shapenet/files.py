@@ -6,17 +6,19 @@ used, a label from 0 to 49). Whatever does not look right is refused with file, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ranp.errors import DataError
+from ranp.paper.tasks.reading import look_at_all, read_text
 from ranp.paper.tasks.shapenet.catalogue import FIRST, NAMES, PARTS
 from ranp.paper.tasks.shapenet.scans import Scans
 from ranp.paper.tasks.shapenet.solids import Labels, Points
 from ranp.paper.tasks.task import available
+from ranp.progress import Progress
 
 __all__ = ["PublishedShapes", "Shape", "read_shape"]
 
@@ -53,7 +55,9 @@ class PublishedShapes(Scans):
         DataError: A size, a count or a seed out of range.
     """
 
-    def __init__(self, shapes: Sequence[Shape], split: int, size: int, count: int | None, seed: int) -> None:
+    def __init__(
+        self, shapes: Sequence[Shape], split: int, size: int = 64, count: int | None = None, seed: int = 0
+    ) -> None:
         super().__init__(size, available(count, len(shapes), "shapes"), seed)
         order = np.arange(len(shapes))
         if self.count < len(shapes):  # lists may be sorted by category
@@ -68,16 +72,13 @@ class PublishedShapes(Scans):
         """
         return read_shape(self.shapes[index])
 
-    def check(self, progress: Callable[[int, int], object] | None = None) -> None:
+    def check(self, progress: Progress | None = None) -> None:
         """Reads every shape once.
 
         Raises:
             DataError: A file is not what it should be.
         """
-        for done, shape in enumerate(self.shapes, start=1):
-            read_shape(shape)
-            if progress is not None:
-                progress(done, self.count)
+        look_at_all(self.shapes, read_shape, progress)
 
 
 def read_shape(shape: Shape) -> tuple[Points, Labels]:
@@ -113,12 +114,7 @@ def read_shape(shape: Shape) -> tuple[Points, Labels]:
 
 def _read_table(path: Path, columns: int) -> Points:
     """Rows of finite numbers, one for each line."""
-    try:
-        lines = path.read_text(encoding="utf-8").rstrip().splitlines()
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}. {_REMEDY}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{str(path)!r} is not a text file (byte {error.start}). {_REMEDY}") from error
+    lines = read_text(path, _REMEDY).rstrip().splitlines()
     if not lines:
         raise DataError(f"{str(path)!r} is empty; {columns} number{'s'[: columns - 1]} a line are expected. {_REMEDY}")
     try:

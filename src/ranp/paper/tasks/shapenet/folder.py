@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from ranp.errors import DataError, UnsupportedError, unknown_name
+from ranp.paper.tasks.reading import entries
 from ranp.paper.tasks.shapenet.catalogue import NAMES
 from ranp.paper.tasks.shapenet.files import PublishedShapes, Shape
 from ranp.paper.tasks.shapenet.splits import Split, split_by_content, split_by_id, split_by_lists
@@ -58,7 +59,7 @@ def open_folder(folder: Path, *, allow_missing: bool, fold: int) -> Source:
     else:
         raise DataError(
             f"{str(folder)!r} is not ShapeNet-Part: {_CATEGORIES!r} (the benchmark) or 'train_data' (the challenge) is "
-            f"expected, {_entries(folder)} found. Pass the folder that holds them."
+            f"expected, {entries(folder)} found. Pass the folder that holds them."
         )
     summary = f"{title}, {split.summary}."
     if split.missing and not allow_missing:
@@ -69,13 +70,7 @@ def open_folder(folder: Path, *, allow_missing: bool, fold: int) -> Source:
     for name, shapes in (("train", split.train), ("validate", split.valid)):
         if not shapes:
             raise DataError(f"{str(folder)!r} has no shape to {name} on: {summary} Add shapes of that part.")
-    return Source(partial(_data, split.train, 0), partial(_data, split.valid, 1), summary=summary)
-
-
-def _data(
-    shapes: tuple[Shape, ...], part: int, size: int = 64, count: int | None = None, seed: int = 0
-) -> PublishedShapes:
-    return PublishedShapes(shapes, part, size, count, seed)
+    return Source(partial(PublishedShapes, split.train, 0), partial(PublishedShapes, split.valid, 1), summary=summary)
 
 
 def _benchmark(folder: Path, *, allow_missing: bool) -> tuple[Split, str]:
@@ -85,7 +80,7 @@ def _benchmark(folder: Path, *, allow_missing: bool) -> tuple[Split, str]:
     paired = [home for home in homes if (home / "points").is_dir()]
     single = [home for home in homes if any(home.glob("*.txt"))]
     if bool(paired) == bool(single):
-        what = "both of them are" if paired else f"neither is, but {_entries(homes[0]) if homes else _entries(folder)}"
+        what = "both of them are" if paired else f"neither is, but {entries(homes[0]) if homes else entries(folder)}"
         raise DataError(
             f"{str(folder)!r}: '<synset>/points/<id>.pts' or '<synset>/<id>.txt' is expected; {what} there. Pass the "
             "folder of one release of ShapeNet-Part."
@@ -103,7 +98,7 @@ def _benchmark(folder: Path, *, allow_missing: bool) -> tuple[Split, str]:
     if split is None and not allow_missing:
         raise DataError(
             f"{str(folder)!r} has no 'train_test_split/shuffled_train_file_list.json', which says what trains; "
-            f"there are {_entries(folder)}. Restore it, or pass --allow-missing to split the {len(found)} shapes by id."
+            f"there are {entries(folder)}. Restore it, or pass --allow-missing to split the {len(found)} shapes by id."
         )
     return split or split_by_id(found), form
 
@@ -128,7 +123,7 @@ def _pairs(points: Path, labels: Path, category: int) -> list[Shape]:
     unlabelled = [name for name in names if name not in labelled]
     if unlabelled and not labelled and labels.is_dir() and any(entry.is_dir() for entry in labels.iterdir()):
         raise DataError(
-            f"{str(labels)!r} has folders ({_entries(labels)}) where '<id>.seg' is expected: this release has a label "
+            f"{str(labels)!r} has folders ({entries(labels)}) where '<id>.seg' is expected: this release has a label "
             "file for each part of a shape. Pass shapenetcore_partanno_segmentation_benchmark_v0, which has one in all."
         )
     if unlabelled:
@@ -180,10 +175,3 @@ def _read_categories(path: Path) -> dict[str, int]:
             f"{str(path)!r} lacks {', '.join(missing)}; all {len(NAMES)} categories are needed. Restore the file."
         )
     return {synsets[name]: category for category, name in enumerate(NAMES)}
-
-
-def _entries(folder: Path) -> str:
-    """Some of what lies in a folder."""
-    names = sorted(entry.name for entry in os.scandir(folder))
-    listed = ", ".join(repr(name) for name in names[:5]) or "nothing"
-    return listed + (f" and {len(names) - 5} more" if len(names) > 5 else "")

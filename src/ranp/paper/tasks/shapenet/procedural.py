@@ -6,6 +6,8 @@ voxelised as the paper voxelises ShapeNet's point clouds.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +39,7 @@ class ProceduralShapes(Scans):
         DataError: A size, a count or a seed out of range, or an unknown split.
     """
 
-    def __init__(self, split: str, size: int, count: int | None, seed: int) -> None:
+    def __init__(self, split: str, size: int = 64, count: int | None = None, seed: int = 0) -> None:
         if split not in _OBJECTS:
             raise DataError(f"split={split!r}: there are {' and '.join(_OBJECTS)}.")
         super().__init__(size, _OBJECTS[split] if count is None else count, seed)
@@ -73,11 +75,8 @@ def _seen(points: Points, parts: Labels, rng: np.random.Generator) -> npt.NDArra
     return whole
 
 
-def train_data(size: int = 64, count: int | None = None, seed: int = 0) -> ProceduralShapes:
-    """Objects to score and train on; as many as the paper has unless told otherwise."""
-    return ProceduralShapes("train", size, count, seed)
+train_data = partial(ProceduralShapes, "train")
+"""Objects to score and train on; as many as the paper has unless a count is given."""
 
-
-def valid_data(size: int = 64, count: int | None = None, seed: int = 0) -> ProceduralShapes:
-    """Objects to validate on; as many as the paper has unless told otherwise."""
-    return ProceduralShapes("valid", size, count, seed)
+valid_data = partial(ProceduralShapes, "valid")
+"""Objects to validate on; as many as the paper has unless a count is given."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import torch
 
-from ranp.errors import DataError
+from ranp.paper.tasks.reading import check_samples
 from ranp.paper.tasks.shapenet.solids import EMPTY, Labels, Points, voxelise
 from ranp.paper.tasks.task import Sample, Samples
 
@@ -28,14 +28,8 @@ class Scans(Samples):
     """
 
     def __init__(self, size: int, count: int, seed: int) -> None:
-        if size < 8:
-            raise DataError(f"size={size}: parts vanish in a grid of less than 8 voxels; pass 8 or more.")
-        if count < 1 or seed < 0:
-            raise DataError(f"count={count}, seed={seed}: pass at least one object and a seed that is not negative.")
+        check_samples(size, 8, "parts vanish in a grid of less than 8 voxels", count, seed, "object")
         self.size, self.count, self.seed = size, count, seed
-
-    def __len__(self) -> int:
-        return self.count
 
     def draw(self, index: int, visit: int = 0) -> Sample:
         """Occupancy and labels of one object, the same on every visit."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ranp.errors import DataError
+from ranp.paper.tasks.reading import read_text
 from ranp.paper.tasks.shapenet.files import Shape
 
 __all__ = ["PUBLISHED", "Split", "split_by_content", "split_by_id", "split_by_lists"]
@@ -124,9 +125,7 @@ def _read_list(path: Path, synsets: Container[str]) -> Sequence[tuple[str, str]]
     """Synset and id of each entry ``shape_data/<synset>/<id>``."""
     remedy = "Restore the list from the published archive."
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r}: {error.strerror}. {remedy}") from error
+        entries = json.loads(read_text(path, remedy))
     except ValueError as error:
         raise DataError(f"{str(path)!r} is not JSON: {error}. {remedy}") from error
     if not isinstance(entries, list) or not entries:

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 
 from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
-from ranp.paper.tasks.task import Inputs, Metrics, Progress, Sample, Samples, Source, Task, available
+from ranp.paper.tasks.reading import look_at_all
+from ranp.paper.tasks.task import Inputs, Metrics, Sample, Samples, Source, Task, available
 from ranp.paper.tasks.ucf101.clips import CLIPS, FRAMES, centre, corner, cut, inspect, open_reel, read_clip, starts
 from ranp.paper.tasks.ucf101.files import CLASSES, Split, Video, read_split
 from ranp.paper.tasks.ucf101.procedural import train_data, valid_data
+from ranp.progress import Progress
 from ranp.running.calling import call
 
 __all__ = ["UCF101", "Clips", "loss", "metrics", "open_videos", "predict"]
@@ -49,7 +51,7 @@ class Clips(Samples):
         DataError: The part has no videos, or the size, the count or the seed is out of range.
     """
 
-    def __init__(self, split: Split, part: str, size: int, count: int | None, seed: int) -> None:
+    def __init__(self, split: Split, part: str, size: int = 112, count: int | None = None, seed: int = 0) -> None:
         videos = split.train if part == "train" else split.valid
         if not videos:
             name = f"{'trainlist' if part == 'train' else 'testlist'}{split.number:02}.txt"
@@ -63,11 +65,8 @@ class Clips(Samples):
         taken = available(count, len(videos), f"{part} videos")
         order = np.random.default_rng((0, _SPLITS.index(part), _ORDER)).permutation(len(videos))[:taken]
         self.videos: tuple[Video, ...] = tuple(videos[place] for place in order)
-        self.part, self.size, self.seed = part, size, seed
+        self.part, self.size, self.seed, self.count = part, size, seed, taken
         self.varies = part == "train"
-
-    def __len__(self) -> int:
-        return len(self.videos)
 
     def draw(self, index: int, visit: int = 0) -> Sample:
         """A clip of the video, or three.
@@ -90,10 +89,7 @@ class Clips(Samples):
 
     def check(self, progress: Progress | None = None) -> None:
         """Looks whether every video can be opened and has the frames that it promises."""
-        for done, video in enumerate(self.videos, 1):
-            inspect(video.path)
-            if progress is not None:
-                progress(done, len(self.videos))
+        look_at_all([video.path for video in self.videos], inspect, progress)
 
 
 def open_videos(folder: Path, *, allow_missing: bool, fold: int) -> Source:
@@ -104,11 +100,7 @@ def open_videos(folder: Path, *, allow_missing: bool, fold: int) -> Source:
             there is refused when it is asked for, so that a partial data set can be of use for the other part.
     """
     split = read_split(folder, allow_missing=allow_missing, fold=fold)
-
-    def data(part: str, size: int = 112, count: int | None = None, seed: int = 0) -> Samples:
-        return Clips(split, part, size, count, seed)
-
-    return Source(partial(data, "train"), partial(data, "valid"), summary=split.summary)
+    return Source(partial(Clips, split, "train"), partial(Clips, split, "valid"), summary=split.summary)
 
 
 def predict(model: nn.Module, inputs: Inputs, size: int) -> Tensor:

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError
+from ranp.paper.tasks.reading import optional
 
 __all__ = [
     "CLIPS",
@@ -194,10 +195,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    try:
-        import av
-    except ModuleNotFoundError as missing:
-        raise UnsupportedError('videos are read by PyAV: pip install "ranp[video]".') from missing
+    av = optional("av", "videos are read by PyAV", "video")
     with _naming(path):
         container = av.open(str(path))
     with container:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ranp.errors import DataError
+from ranp.paper.tasks.reading import entries, read_text
 
 __all__ = ["CLASSES", "Split", "Video", "read_split"]
 
@@ -113,25 +114,14 @@ def _find_lists(folder: Path) -> Path:
             return folder / place
     raise DataError(
         f"{folder} does not look like UCF101: expected classInd.txt, trainlist01.txt and testlist01.txt in "
-        f"ucfTrainTestlist or in the folder itself; found {_entries(folder)}. Unpack the official "
+        f"ucfTrainTestlist or in the folder itself; found {entries(folder)}. Unpack the official "
         "UCF101TrainTestSplits-RecognitionTask.zip there, or pass the folder that has it."
     )
 
 
-def _entries(folder: Path) -> str:
-    """Some of what is in a folder."""
-    names = sorted(entry.name for entry in folder.iterdir())
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(names[:5]) + more if names else "nothing"
-
-
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
     """Lines that are not blank, each with its place in the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not a text file (byte {error.start}). Restore the official list.") from error
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_text(path, "Restore the official list.").splitlines(), 1):
         if line.strip():
             yield f"{path}, line {number}", line.strip()
 
@@ -204,7 +194,7 @@ def _find_videos(folder: Path, names: Iterable[str], *, allow_missing: bool) -> 
     if not found:
         raise DataError(
             f"none of the {len(missing)} videos of the lists is in {home}: expected {missing[0]}, or a folder of "
-            f"frames {missing[0].removesuffix('.avi')}; found {_entries(home)}. Unpack UCF101.rar there."
+            f"frames {missing[0].removesuffix('.avi')}; found {entries(home)}. Unpack UCF101.rar there."
         )
     if missing and not allow_missing:
         raise DataError(

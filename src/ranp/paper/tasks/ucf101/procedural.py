@@ -8,6 +8,7 @@ says nothing about figures on UCF101.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,13 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ranp.errors import DataError
+from ranp.paper.tasks.reading import check_samples
 from ranp.paper.tasks.task import Sample, Samples
 from ranp.paper.tasks.ucf101.clips import CLIPS, FRAMES, less_mean
 from ranp.paper.tasks.ucf101.motions import CLASSES, Poses, move
 
 __all__ = ["ProceduralMotions", "train_data", "valid_data"]
 
-_SPLITS = ("train", "valid")
+_VIDEOS = {"train": 9537, "valid": 3783}
 _LENGTH = CLIPS * FRAMES  # frames of a video
 _CANVAS = 32  # texture elements along a body's edge
 _RADIUS = (0.26, 0.32)  # of a body, relative to the picture
@@ -41,25 +43,20 @@ class ProceduralMotions(Samples):
     Args:
         split: ``"train"`` or ``"valid"``: never the same videos, whatever the seeds.
         size: Edge length S of a frame, at least 16.
-        count: Number of videos.
+        count: Number of videos; None for as many as UCF101's first split has.
         seed: Same seed, same videos.
 
     Raises:
         DataError: A size, a count or a seed out of range, or an unknown split.
     """
 
-    def __init__(self, split: str, size: int, count: int, seed: int) -> None:
-        if split not in _SPLITS:
-            raise DataError(f"split={split!r}: there are {' and '.join(_SPLITS)}.")
-        if size < 16:
-            raise DataError(f"size={size}: motions vanish in frames of less than 16 pixels; pass 16 or more.")
-        if count < 1 or seed < 0:
-            raise DataError(f"count={count}, seed={seed}: pass at least one video and a seed that is not negative.")
-        self.split, self.size, self.count, self.seed = split, size, count, seed
+    def __init__(self, split: str, size: int = 112, count: int | None = None, seed: int = 0) -> None:
+        if split not in _VIDEOS:
+            raise DataError(f"split={split!r}: there are {' and '.join(_VIDEOS)}.")
+        check_samples(size, 16, "motions vanish in frames of less than 16 pixels", count, seed, "video")
+        self.split, self.size, self.seed = split, size, seed
+        self.count = _VIDEOS[split] if count is None else count
         self.varies = split == "train"
-
-    def __len__(self) -> int:
-        return self.count
 
     def motion(self, index: int) -> int:
         """Class of a video: every block of 101 videos has each of them once, in an order of its own."""
@@ -78,17 +75,14 @@ class ProceduralMotions(Samples):
         return clips.reshape(3, CLIPS, FRAMES, self.size, self.size).transpose(0, 1).contiguous(), torch.tensor(label)
 
     def _generator(self, purpose: int, index: int, visit: int = 0) -> np.random.Generator:
-        return np.random.default_rng((self.seed, _SPLITS.index(self.split), purpose, index, visit))
+        return np.random.default_rng((self.seed, list(_VIDEOS).index(self.split), purpose, index, visit))
 
 
-def train_data(size: int = 112, count: int | None = None, seed: int = 0) -> ProceduralMotions:
-    """Videos to score and train on; as many as UCF101's first split has unless told otherwise."""
-    return ProceduralMotions("train", size, 9537 if count is None else count, seed)
+train_data = partial(ProceduralMotions, "train")
+"""Videos to score and train on; as many as UCF101's first split has unless a count is given."""
 
-
-def valid_data(size: int = 112, count: int | None = None, seed: int = 0) -> ProceduralMotions:
-    """Videos to validate on; as many as UCF101's first split has unless told otherwise."""
-    return ProceduralMotions("valid", size, 3783 if count is None else count, seed)
+valid_data = partial(ProceduralMotions, "valid")
+"""Videos to validate on; as many as UCF101's first split has unless a count is given."""
 
 
 def _film(

@@ -17,29 +17,26 @@ from typing import Any
 
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.paper.training.checkpoints import Checkpoints, Mark
-from ranp.slimming import storage
+from ranp.files.checkpoints import Mark
 
-__all__ = ["Journal", "records"]
+__all__ = ["NAME", "Journal", "kept", "read"]
 
 logger = logging.getLogger(__name__)
 
 NAME = "metrics.jsonl"
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
+def read(folder: Path, mark: Mark) -> list[dict[str, Any]]:
     """What the journal of a run folder says so far; a last line that was cut off by a crash is left out.
+
+    Args:
+        folder: The run folder.
+        mark: How far the journal was when something else last said so: a checkpoint, or the trained network.
 
     Raises:
         StorageError: There is none, a line was changed, or lines are lost.
     """
-    mark = Checkpoints(folder, 0).journal()
-    model = folder / "model.safetensors"
-    if mark is None and model.is_file():
-        told = storage.metadata(model).get("journal")
-        mark = Mark.of(told) if told else None
-    lines = _lines(folder / NAME)
-    return [record for record, _ in _checked(folder / NAME, lines, mark or Mark())]
+    return [record for record, _ in _checked(folder / NAME, _lines(folder / NAME), mark)]
 
 
 def kept(folder: Path, mark: Mark) -> list[tuple[dict[str, Any], str]]:

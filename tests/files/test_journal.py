@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from ranp.errors import StorageError
-from ranp.paper.training.checkpoints import Mark
-from ranp.paper.training.journal import Journal, kept, records
+from ranp.files.checkpoints import Mark
+from ranp.files.journal import Journal, kept
+from ranp.reporting.folder import RunFolder
+
+
+def records(folder: Path) -> list[dict[str, object]]:
+    return RunFolder(folder).records()
 
 
 def step(number: int, loss: float = 1.0) -> dict[str, object]:

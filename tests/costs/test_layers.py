@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 import ranp
+from ranp.costs.layers import kept_by_layer
 from ranp.costs.measuring import measure
-from ranp.costs.step import Rehearsal, TrainingStep, rehearse
-from ranp.costs.stepping import kept_by_layer, needs_step, with_step
+from ranp.costs.quantities import needs_loss
+from ranp.costs.step import StepSetup, TrainingStep, trace_step
 
 
 def network() -> nn.Module:
@@ -23,7 +24,7 @@ INPUTS = torch.zeros(2, 1, 4, 4, 4)
 
 def test_what_each_layer_keeps_by_hand() -> None:
     model = network()
-    kept = kept_by_layer(ranp.trace(model, INPUTS), rehearse(model, INPUTS, step=TrainingStep(optimiser="adam")))
+    kept = kept_by_layer(ranp.trace(model, INPUTS), trace_step(model, INPUTS, step=TrainingStep(optimiser="adam")))
     voxels = 2 * 4**3 * 4
     # the first output for the norm, the norm's statistics, the norm's output that ReLU keeps or ReLU's own
     copies = 4  # parameter, gradient, two moments of Adam
@@ -32,25 +33,19 @@ def test_what_each_layer_keeps_by_hand() -> None:
     assert kept["0"] >= copies * (4 * 27 + 4) * 4 + 2 * 4 * voxels
 
 
-def test_names_become_functions_only_where_they_are_needed() -> None:
+def test_the_step_of_a_resource_is_traced_once_and_only_if_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     model = network()
-    trace = ranp.trace(model, INPUTS)
-    made: list[Rehearsal] = []
-
-    def rehearsed() -> Rehearsal:
-        made.append(rehearse(model, INPUTS))
-        return made[-1]
-
-    assert with_step("flops", rehearsed) == "flops"
+    trace, setup = ranp.trace(model, INPUTS), StepSetup(model, INPUTS)
+    made: list[nn.Module] = []
+    honest = StepSetup.trace
+    monkeypatch.setattr(StepSetup, "trace", lambda self, one, **how: made.append(one) or honest(self, one, **how))
+    flops = measure(trace, "flops", setup=setup)
     assert not made
-    several = with_step(["flops", "train-memory"], rehearsed)
-    costs, again = measure(trace, several), measure(trace, several)
-    assert len(made) == 1
+    costs, again = (measure(trace, ["flops", "train-memory"], setup=setup) for _ in range(2))
+    assert made == [model]
     assert dict(costs) == dict(again)
-    flops, kept = measure(trace, "flops"), kept_by_layer(trace, made[0])
+    kept = kept_by_layer(trace, setup.full())
     for name, cost in costs.items():
         assert cost == pytest.approx((flops[name] / max(flops.values()) + kept[name] / max(kept.values())) / 2)
-    assert needs_step(["flops", "time"])
-    assert not needs_step("flops")
-    assert not needs_step(None)
-    assert not needs_step(lambda trace: {})
+    assert needs_loss(["flops", "time"])
+    assert not any(map(needs_loss, ("flops", "latency", None, lambda trace: {})))

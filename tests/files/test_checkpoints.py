@@ -14,7 +14,7 @@ from torch import nn
 
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.paper.training.checkpoints import Checkpoints, Position, State
+from ranp.files.checkpoints import Checkpoints, Position, State
 
 NETS = {
     "adam": lambda p: torch.optim.Adam(p, 0.1, amsgrad=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from ranp.tracing.trace import Trace
 
 OTHERS = "(other modules)"
 """Name of the row that holds what is no layer: norms, activations, pooling."""
+COUNTED = ("params", "flops", "memory")
+"""What rows and totals are compared in; the names are those of ``Profile`` and of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +84,26 @@ def compared(
     old, new = ({row.name: row for row in found.rows} for found in (before, after))
     rows = []
     for layer in trace.layers:
-        pairs = {name: Amount(0, 0) for name in ("params", "flops", "memory")}
+        pairs = dict.fromkeys(COUNTED, Amount(0, 0))
         if layer.kind != "parameter":  # A weight used by function call is part of its module, whose row is no layer.
-            for name in pairs:
+            for name in COUNTED:
                 pairs[name] = Amount(getattr(old.get(layer.name), name, 0), getattr(new.get(layer.name), name, 0))
         elif layer.weight in shapes and layer.weight.rpartition(".")[0] in old:  # else it is in no total either
             pairs["params"] = Amount(math.prod(trace.parameters[layer.weight]), math.prod(shapes[layer.weight]))
         channels = Amount(layer.channels, len(plan.kept[layer.name]))
-        note = notes.get(layer.name, "")
-        rows.append(
-            LayerReport(layer.name, layer.kind, channels, pairs["params"], pairs["flops"], pairs["memory"], note)
-        )
-    rest = {
-        name: Amount(
-            getattr(before, name) - sum(getattr(row, name).before for row in rows),
-            getattr(after, name) - sum(getattr(row, name).after for row in rows),
-        )
-        for name in ("params", "flops", "memory")
-    }
-    return (*rows, LayerReport(OTHERS, "", Amount(0, 0), rest["params"], rest["flops"], rest["memory"]))
+        params, flops, memory = pairs.values()
+        rows.append(LayerReport(layer.name, layer.kind, channels, params, flops, memory, notes.get(layer.name, "")))
+    rest = []
+    for name in COUNTED:
+        known = total(getattr(row, name) for row in rows)
+        rest.append(Amount(getattr(before, name) - known.before, getattr(after, name) - known.after))
+    params, flops, memory = rest
+    return (*rows, LayerReport(OTHERS, "", Amount(0, 0), params, flops, memory))
 
 
-def total(amounts: Iterable[Amount]) -> Amount:
+def total(figures: Iterable[Amount]) -> Amount:
     """Their sum."""
-    pairs = [(amount.before, amount.after) for amount in amounts]
+    pairs = [(figure.before, figure.after) for figure in figures]
     return Amount(sum(before for before, _ in pairs), sum(after for _, after in pairs))
 
 
@@ -133,18 +131,3 @@ def change(amount: Amount, scale: float) -> str:
     if not amount.before and not amount.after:
         return ""
     return f"{scaled(amount.before, scale)} -> {scaled(amount.after, scale)}"
-
-
-def table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:
-    """Cells in columns, the first ``left`` of them flush left; None draws a rule."""
-    rows = [line for line in lines if line is not None]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    rule = "  ".join("-" * width for width in widths)
-    drawn = []
-    for line in lines:
-        if line is None:
-            drawn.append(rule)
-            continue
-        cells = enumerate(zip(line, widths, strict=True))
-        drawn.append("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in cells).rstrip())
-    return "\n".join(drawn)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranp.choosing.budgets.parsing import QUANTITIES, Budget, parse_all, share_above, told, written
+from ranp.choosing.budgets.budget import Budget, parse_all, share_above
+from ranp.costs.quantities import QUANTITIES
 from ranp.errors import UnsupportedError
 
 
@@ -70,7 +71,7 @@ def test_several_come_as_a_list_or_in_one_text() -> None:
 
 @given(st.sampled_from(sorted(QUANTITIES)), st.floats(1e-3, 1e9))
 def test_the_smallest_possible_value_is_met_when_it_is_asked_for(resource: str, figure: float) -> None:
-    assert Budget.parse(written(resource, figure)).limit(math.inf) >= figure
+    assert Budget.parse(QUANTITIES.get(resource).exactly(figure)).limit(math.inf) >= figure
 
 
 @given(st.floats(1e-3, 1e12), st.floats(1e-6, 1.0))
@@ -83,7 +84,7 @@ def test_so_is_its_share(whole: float, share: float) -> None:
 
 
 def test_figures_are_told_in_units_that_people_read() -> None:
-    assert told("flops", 11.892e9) == "11.89 GFLOPs"
-    assert told("params", 1234567) == "1.235 M parameters"
-    assert told("train-memory", 1.5 * 2**30) == "1.5 GiB"
-    assert told("latency", 0.0301) == "30.1 ms"
+    assert QUANTITIES.get("flops").format(11.892e9) == "11.89 GFLOPs"
+    assert QUANTITIES.get("params").format(1234567) == "1.235 M parameters"
+    assert QUANTITIES.get("train-memory").format(1.5 * 2**30) == "1.5 GiB"
+    assert QUANTITIES.get("latency").format(0.0301) == "30.1 ms"

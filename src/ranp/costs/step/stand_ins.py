@@ -33,7 +33,9 @@ def stand_in(
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=kind, device=device)
 
 
-def staged(model: nn.Module, mode: FakeTensorMode, device: torch.device, dtype: torch.dtype | None) -> nn.Module:
+def stand_in_network(
+    model: nn.Module, mode: FakeTensorMode, device: torch.device, dtype: torch.dtype | None
+) -> nn.Module:
     """A copy of a network without its data. Integer buffers keep theirs, since code may index channels with them."""
     twins: dict[int, Tensor] = {}
     for _, tensor in calling.named_tensors(model):
@@ -56,7 +58,7 @@ def batch_of(inputs: Any) -> int | None:
     return next((x.shape[0] for x in tree_leaves(inputs) if isinstance(x, Tensor) and x.dim() > 0), None)
 
 
-def staged_inputs(
+def stand_in_inputs(
     inputs: Any,
     mode: FakeTensorMode,
     device: torch.device,
