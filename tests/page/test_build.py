@@ -101,6 +101,7 @@ def test_the_slider_holds_the_study(folder: Path, told: Read) -> None:
     assert isinstance(study, Study)
     (held,) = told.data["studies"].values()
     own = study.sweeps[0]
+    assert held["channels"] == [layer.channels for layer in study.layers]
     assert [place["at"] for place in held["positions"]] == [round(100 * step.sparsity, 4) for step in own.steps]
     assert [tuple(place["widths"][0]) for place in held["positions"]] == [step.widths for step in own.steps]
     assert [place["feasible"][0] for place in held["positions"]] == [step.feasible for step in own.steps]

@@ -47,6 +47,5 @@ def test_the_slider_begins_where_the_run_was_pruned_and_all_it_moves_is_there() 
     assert 'max="4"' in body
     assert len(re.findall("data-bar=", body)) == len(re.findall("data-width=", body)) == 6
     assert len(re.findall("data-cell=", body)) == 8
-    assert [chart.key for chart in slider.charts] == ["run-0-flops", "run-0-memory", "run-0-params"]
-    assert slider.data["channels"] == [4, 2, 2]
-    assert slider.data["positions"] == positions(STUDY)
+    assert [chart.key for chart in slider["charts"]] == ["run-0-flops", "run-0-memory", "run-0-params"]
+    assert slider["positions"] == positions(STUDY)

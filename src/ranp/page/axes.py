@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
+from ranp.page.templates import verbatim
+
 __all__ = ["layout", "logarithmic", "plain", "safe", "titled"]
 
 
 def layout(height: int) -> dict[str, Any]:
     """What all charts share: no background of their own, a legend above, axes that make room for their labels."""
-    axis = {
-        "gridcolor": "var(--grid)",
-        "linecolor": "var(--line)",
-        "zeroline": False,
-        "automargin": True,
-        "tickfont": {"color": "var(--soft)"},
-        "fixedrange": True,
-    }
-    return {
-        "height": height,
-        "autosize": True,
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "var(--ink)"},
-        "margin": {"l": 56, "r": 16, "t": 12, "b": 44},
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"},
-        "hoverlabel": {"bgcolor": "var(--card)", "bordercolor": "var(--line)", "font": {"color": "var(--ink)"}},
-        "xaxis": dict(axis),
-        "yaxis": dict(axis),
-    }
+    return {**json.loads(verbatim("chart.json")), "height": height}
 
 
 def titled(words: str) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _summary(material: Material) -> str:
 
 
 def _hash(script: str) -> str:
-    """The one script that the page may run, told to the browser by its hash."""
+    """A script that the page may run, as its policy names it: by its hash."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
 
 

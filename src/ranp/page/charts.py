@@ -25,6 +25,7 @@ MANY = 24
 """So many layers fit on a screen; more are drawn closer together, and scroll in boxes of their own."""
 _NAMED = 4
 """So many names fit into the legend of a chart; those of more stand above it."""
+_RIM = {"width": 1.5, "color": "var(--card)"}
 _DASHES = ("solid", "dot", "dash", "dashdot", "longdash")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "pentagon")
 
@@ -45,68 +46,38 @@ def importance(study: Study) -> dict[str, Any]:
 
     Traces carry the stage they belong to in ``meta``; those of the last stage are seen at first.
     """
+    names = [safe(layer.name) for layer in study.layers]
     stages = [stage for stage in STAGES if any(stage in layer.scores for layer in study.layers)]
     traces: list[dict[str, Any]] = []
     for stage in stages:
-        seen = stage == stages[-1]
+        of_stage: dict[str, Any] = {"meta": stage, "visible": stage == stages[-1]}
         for kept, words in ((False, "removed channel"), (True, "kept channel")):
-            marks = _marks(study, stage, kept)
-            if not marks:
-                continue
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": words,
-                    "meta": stage,
-                    "visible": seen,
-                    "x": [mark[1] for mark in marks],
-                    "y": [mark[0] for mark in marks],
-                    "marker": {
-                        "symbol": "line-ns-open",
-                        "size": 13,
-                        "line": {"width": 1.6},
-                        "color": "var(--kept)" if kept else "var(--gone)",
-                    },
-                    "customdata": [mark[2] for mark in marks],
-                    "hovertemplate": "%{customdata}: %{x:.3g}<extra>" + words + "</extra>",
-                }
-            )
+            marker = {"symbol": "line-ns-open", "size": 13, "line": {"width": 1.6}}
+            marker["color"] = "var(--kept)" if kept else "var(--gone)"
+            hover = "%{customdata}: %{x:.3g}<extra>" + words + "</extra>"
+            if marks := _marks(study, stage, kept):
+                y, x, channels = map(list, zip(*marks, strict=True))
+                traces.append(_trace(words, x, y, hover, marker=marker, customdata=channels, **of_stage))
         means = [(index, _mean(layer.scores.get(stage, ()))) for index, layer in enumerate(study.layers)]
-        shown = [(index, mean) for index, mean in means if mean > 0]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "mean of the layer",
-                "meta": stage,
-                "visible": seen,
-                "x": [plain(mean) for _, mean in shown],
-                "y": [index for index, _ in shown],
-                "marker": {
-                    "symbol": "diamond",
-                    "size": 9,
-                    "color": "var(--ink)",
-                    "line": {"width": 1.5, "color": "var(--card)"},
-                },
-                "customdata": [safe(study.layers[index].name) for index, _ in shown],
-                "hovertemplate": "%{customdata}: mean %{x:.3g}<extra></extra>",
-            }
-        )
-    frame = layout(height=110 + (_ROW if len(study.layers) <= MANY else _LOW_ROW) * len(study.layers))
+        shown = {index: plain(mean) for index, mean in means if mean > 0}
+        marker = {"symbol": "diamond", "size": 9, "color": "var(--ink)", "line": _RIM}
+        hover = "%{customdata}: mean %{x:.3g}<extra></extra>"
+        layers = [names[index] for index in shown]
+        means_of = _trace("mean of the layer", list(shown.values()), list(shown), hover, marker=marker)
+        traces.append(means_of | of_stage | {"customdata": layers})
     axes = {
         stage: logarithmic([x for trace in traces if trace["meta"] == stage for x in trace["x"]]) for stage in stages
     }
+    frame = layout(height=110 + (_ROW if len(names) <= MANY else _LOW_ROW) * len(names))
     frame["xaxis"] |= {"title": titled("importance, log scale"), **axes[stages[-1]]}
-    frame["yaxis"] |= {
-        "range": [len(study.layers) - 0.4, -0.6],
-        "tickmode": "array",
-        "tickvals": list(range(len(study.layers))),
-        "ticktext": [safe(layer.name) for layer in study.layers],
-        "showgrid": True,
-    }
-    frame["meta"] = {"axes": axes, "names": [safe(layer.name) for layer in study.layers]}
+    frame["yaxis"] |= {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names, "showgrid": True}
+    frame["yaxis"]["range"] = [len(names) - 0.4, -0.6]
+    frame["meta"] = {"axes": axes, "names": names}
     return {"data": traces, "layout": frame}
+
+
+def _trace(name: str, x: list[Any], y: list[Any], hover: str, mode: str = "markers", **more: Any) -> dict[str, Any]:
+    return {"type": "scatter", "mode": mode, "name": safe(name), "x": x, "y": y, "hovertemplate": hover, **more}
 
 
 def _marks(study: Study, stage: str, kept: bool) -> list[tuple[int, float, str]]:
@@ -125,69 +96,41 @@ def _marks(study: Study, stage: str, kept: bool) -> list[tuple[int, float, str]]
 
 def sweep(sweeps: Sequence[Sweep], resource: str) -> dict[str, Any]:
     """What is left of a resource over the sparsity asked for, one line for each method; infeasible ground is shaded."""
-    traces: list[dict[str, Any]] = []
+    traces = []
     for number, one in enumerate(sweeps):
-        steps = [step for step in one.steps if step.feasible]
+        steps, look = [step for step in one.steps if step.feasible], look_of(one.method, number)
         full = getattr(one.steps[0], resource) or 1
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": safe(method_name(one.method)),
-                "x": [plain(100 * step.sparsity) for step in steps],
-                "y": [plain(100 * getattr(step, resource) / full) for step in steps],
-                "line": {"color": look_of(one.method, number).shade, "dash": look_of(one.method).dash, "width": 2.5},
-                "marker": {"size": 5, "symbol": _SYMBOLS[number % len(_SYMBOLS)]},
-                "hovertemplate": "%{x:.1f} % asked for: %{y:.1f} % left<extra>%{fullData.name}</extra>",
-            }
-        )
+        x = [plain(100 * step.sparsity) for step in steps]
+        y = [plain(100 * getattr(step, resource) / full) for step in steps]
+        style = {
+            "line": {"color": look.shade, "dash": look.dash, "width": 2.5},
+            "marker": {"size": 5, "symbol": _SYMBOLS[number % len(_SYMBOLS)]},
+        }
+        hover = "%{x:.1f} % asked for: %{y:.1f} % left<extra>%{fullData.name}</extra>"
+        traces.append(_trace(method_name(one.method), x, y, hover, "lines+markers", **style))
     frame = layout(height=270)
     frame["xaxis"] |= {"range": [0, 100], "title": titled("sparsity asked for (%)"), "dtick": 25}
     frame["yaxis"] |= {"range": [0, 104], "dtick": 25, "title": titled("% of the full network")}
-    limit = 100 * sweeps[0].largest
-    frame["shapes"] = [
-        {
-            "type": "rect",
-            "xref": "x",
-            "yref": "paper",
-            "x0": plain(limit),
-            "x1": 100,
-            "y0": 0,
-            "y1": 1,
-            "fillcolor": "var(--forbidden)",
-            "line": {"width": 0},
-            "layer": "below",
-        }
-    ]
+    shade = {"type": "rect", "xref": "x", "yref": "paper", "fillcolor": "var(--forbidden)", "layer": "below"}
+    place = {"x0": plain(100 * sweeps[0].largest), "x1": 100, "y0": 0, "y1": 1, "line": {"width": 0}}
+    frame["shapes"] = [shade | place]
     return {"data": traces, "layout": frame}
 
 
 def scatter(points: Sequence[Point]) -> dict[str, Any]:
     """FLOPs against memory, one mark for each network."""
-    traces: list[dict[str, Any]] = []
+    traces = []
     for number, method in enumerate(dict.fromkeys(point.method for point in points)):
         members = [point for point in points if point.method == method]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": safe(method_name(method)),
-                "x": [point.flops / 1e6 for point in members],
-                "y": [plain(point.memory * MB) for point in members],
-                "marker": {
-                    "size": 13,
-                    "color": look_of(method, number).shade,
-                    "symbol": _SYMBOLS[number % len(_SYMBOLS)],
-                    "line": {"width": 1.5, "color": "var(--card)"},
-                },
-                "text": [
-                    f"{safe(point.label)}: {flops(point.flops)}, {megabytes(point.memory)}"
-                    + (f", {safe(point.remark)}" if point.remark else "")
-                    for point in members
-                ],
-                "hovertemplate": "%{text}<extra></extra>",
-            }
-        )
+        words = [
+            f"{safe(point.label)}: {flops(point.flops)}, {megabytes(point.memory)}"
+            + (f", {safe(point.remark)}" if point.remark else "")
+            for point in members
+        ]
+        marker = {"size": 13, "color": look_of(method, number).shade, "line": _RIM}
+        marker["symbol"] = _SYMBOLS[number % len(_SYMBOLS)]
+        x, y = [point.flops / 1e6 for point in members], [plain(point.memory * MB) for point in members]
+        traces.append(_trace(method_name(method), x, y, "%{text}<extra></extra>", marker=marker, text=words))
     frame = layout(height=340)
     frame["showlegend"] = len(traces) <= _NAMED
     for axis, title, values in (
@@ -207,43 +150,26 @@ def lines(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict
     methods = [curve.method for curve in curves]
     for number, curve in enumerate(curves):
         alone, before = methods.count(curve.method) == 1, methods[:number].count(curve.method)
-        shade = look_of(curve.method, number).shade
-        name = method_name(curve.label) if alone else curve.label
-        stroke = look_of(curve.method).dash if not before else _DASHES[before % len(_DASHES)]
-        style = {"color": shade, "dash": stroke, "width": 2.5}
+        look = look_of(curve.method, number)
         if curve.low:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": [*curve.x, *reversed(curve.x)],
-                    "y": [plain(factor * y) for y in (*curve.high, *reversed(curve.low))],
-                    "fill": "toself",
-                    "fillcolor": shade,
-                    "opacity": 0.16,
-                    "line": {"width": 0},
-                    "hoverinfo": "skip",
-                    "showlegend": False,
-                }
-            )
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers" if len(curve.x) < 30 else "lines",
-                "name": safe(name),
-                "x": [plain(x) for x in curve.x],
-                "y": [plain(factor * y) for y in curve.y],
-                "line": style,
-                "marker": {"size": 7, "color": shade, "symbol": _SYMBOLS[number % len(_SYMBOLS)]},
-                "hovertemplate": "epoch %{x:.3g}: %{y:.4g}<extra>%{fullData.name}</extra>",
-            }
-        )
+            band = {"type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": look.shade, "opacity": 0.16}
+            band |= {"line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+            x, y = [*curve.x, *reversed(curve.x)], [plain(factor * y) for y in (*curve.high, *reversed(curve.low))]
+            traces.append(band | {"x": x, "y": y})
+        stroke = look.dash if not before else _DASHES[before % len(_DASHES)]
+        style = {
+            "line": {"color": look.shade, "dash": stroke, "width": 2.5},
+            "marker": {"size": 7, "color": look.shade, "symbol": _SYMBOLS[number % len(_SYMBOLS)]},
+        }
+        name, mode = method_name(curve.label) if alone else curve.label, "lines+markers"
+        hover = "epoch %{x:.3g}: %{y:.4g}<extra>%{fullData.name}</extra>"
+        x, y = [plain(x) for x in curve.x], [plain(factor * y) for y in curve.y]
+        traces.append(_trace(name, x, y, hover, mode if len(x) < 30 else "lines", **style))
     frame = layout(height=320)
     frame["showlegend"] = len(curves) <= _NAMED
     frame["xaxis"] |= {"title": titled("epoch"), "rangemode": "tozero"}
     frame["yaxis"] |= {"title": titled(f"{title} (%)" if percent else title)}
-    if percent:
-        frame["yaxis"]["rangemode"] = "nonnegative"
+    frame["yaxis"] |= {"rangemode": "nonnegative"} if percent else {}
     return {"data": traces, "layout": frame}
 
 

@@ -34,8 +34,8 @@ def kinds(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
     first: dict[str, list[StoredRun]] = {}
     for group in ranked:
         first.setdefault(group[0].method, group)
-    telling = [group for group in groups.values() if first[group[0].method] is group]
-    return telling + [group for group in groups.values() if first[group[0].method] is not group]
+    leading = [group for group in groups.values() if first[group[0].method] is group]
+    return leading + [group for group in groups.values() if first[group[0].method] is not group]
 
 
 def representatives(runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -46,8 +46,8 @@ def representatives(runs: Sequence[StoredRun]) -> list[StoredRun]:
 
 def _kind(run: StoredRun) -> str:
     """The same for runs that differ by their seed alone."""
-    told = [run.recipe.get(name) for name in ("recipe", "pruning", "cell", "data")]
-    plain = [_without_seed(value) for value in told]
+    settings = [run.recipe.get(name) for name in ("recipe", "pruning", "cell", "data")]
+    plain = [_without_seed(value) for value in settings]
     return json.dumps([run.method, round(run.sparsity, 6), run.network_key, plain], sort_keys=True)
 
 

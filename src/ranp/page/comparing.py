@@ -83,8 +83,8 @@ def _table(runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent]) -> Tab
                 figure(run.figures[name], percent=shares[name]) if name in run.figures else NOTHING for name in names
             ]
             removed = 0.0 if run.plan is None else run.plan.sparsity.of_channels
-            told = [_main(main, run) or NOTHING] if several else figures
-            rows.append((run.label, method_name(run.method), share(removed), *costs, *told))
+            last = [_main(main, run) or NOTHING] if several else figures
+            rows.append((run.label, method_name(run.method), share(removed), *costs, *last))
         bodies.append(Group(task if several else "", tuple(rows)))
     columns = ["network", "method", "channels removed (%)", "parameters", small, "memory (MB)"]
     columns += ["main figure"] if several else [FIGURES.get(name, name) for name in names]

@@ -114,15 +114,15 @@ def _points(run: StoredRun, figure: str | None, *, fine: bool) -> tuple[tuple[fl
     """Epochs and values: of every epoch, or of every step in as many bins as a screen shows, if it is ``fine``."""
     epochs = [record for record in run.records if record.get("kind") == "epoch"]
     steps = [record for record in run.records if record.get("kind") == "step"]
-    told: list[tuple[Any, Any]]
+    found: list[tuple[Any, Any]]
     if figure is not None:
-        told = [(record.get("epoch"), (record.get("valid") or {}).get(figure)) for record in epochs]
+        found = [(record.get("epoch"), (record.get("valid") or {}).get(figure)) for record in epochs]
     elif not fine or not steps:
-        told = [(record.get("epoch"), record.get("loss")) for record in epochs]
+        found = [(record.get("epoch"), record.get("loss")) for record in epochs]
     else:
         per_epoch = (epochs[0]["step"] / max(epochs[0]["epoch"], 1)) if epochs else len(steps)
-        told = [(record["step"] / per_epoch, record.get("loss")) for record in steps]
-    good = [(float(x), float(y)) for x, y in told if _number(x) and _number(y)]
+        found = [(record["step"] / per_epoch, record.get("loss")) for record in steps]
+    good = [(float(x), float(y)) for x, y in found if _number(x) and _number(y)]
     if not fine or not steps:
         return tuple(x for x, _ in good), tuple(y for _, y in good)
     return _smoothed(good)

@@ -76,8 +76,9 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     why, slider = _why(study, key, list(stages)), slider_of(study, key, _place(study, report))
     groups = ([f"{len(group)} layers", ", ".join(group)] for group in study.groups)
     values |= {"absent": "", "study": study, "stages": stages, "why": why, "slider": slider}
+    data = {"positions": slider["positions"], "channels": [layer.channels for layer in study.layers]}
     values["coupled"] = table_of("Coupled layers", ("group", "layers"), groups, left=(0, 1))
-    return Section(key, title, render("run.html", **values), (why, *slider.charts), {key: slider.data}, heading)
+    return Section(key, title, render("run.html", **values), (why, *slider["charts"]), {key: data}, heading)
 
 
 def _any(*amounts: Amount) -> bool:

@@ -62,27 +62,27 @@ def collect(folders: Sequence[Path], progress: Labelled | None = None, *, trust:
     Raises:
         StorageError: A folder is none, holds nothing to report, or a file of it is torn or of another kind.
     """
-    told = progress or silent
+    notify = progress or silent
     gathered = gather([Path(folder) for folder in folders])
     studies = {
-        run.label: study_of(run, under(f"other sparsities of {run.label}", told), trust=trust)
+        run.label: study_of(run, under(f"other sparsities of {run.label}", notify), trust=trust)
         for run in chosen(gathered.runs)
     }
     groups = of_task([run for run in gathered.runs if run.records])
     pictures: dict[str, tuple[Picture, ...] | Absent] = {}
     for number, (task, members) in enumerate(groups.items(), 1):
         pictures[task] = pictures_of(representatives(members)[:_BESIDE], trust)
-        told("predicting", number, len(groups), task)
+        notify("predicting", number, len(groups), task)
     return Material(gathered.runs, gathered.tables, bills_of(gathered.runs, trust), studies, pictures)
 
 
 def chosen(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs that get a section of their own: all that pruned by scores if they are few, else one of each task."""
     pruned = [run for run in runs if run.report is not None]
-    telling = [run for run in pruned if run.method != _BLIND] or pruned
-    if len(telling) <= _DETAILED:
-        return telling
-    best = [min(representatives(members), key=_place) for members in of_task(telling).values()]
+    scored = [run for run in pruned if run.method != _BLIND] or pruned
+    if len(scored) <= _DETAILED:
+        return scored
+    best = [min(representatives(members), key=_place) for members in of_task(scored).values()]
     return best[:_DETAILED]
 
 

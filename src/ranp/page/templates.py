@@ -86,10 +86,10 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def verbatim(name: str) -> Markup:
-    """A file beside the templates as it is: the style sheet, the script."""
+    """A file beside the templates as it is: the style sheet, the script, what charts share."""
     environment = _environment()
     assert environment.loader is not None
-    return Markup(environment.loader.get_source(environment, name)[0])
+    return Markup(environment.loader.get_source(environment, name)[0].replace("\r\n", "\n"))
 
 
 def dotted(name: object) -> Markup:
@@ -109,11 +109,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {
-        "allow_nan": False,
-        "separators": (",", ":"),
-        "ensure_ascii": False,
-    }
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
     environment.filters["dotted"] = dotted
     environment.globals.update({name: getattr(written, name) for name in written.__all__})
     environment.globals.update(look_of=look_of, method_name=method_name)

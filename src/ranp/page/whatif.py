@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ranp.page import charts
-from ranp.page.tables import Table, table_of
+from ranp.page.tables import table_of
 from ranp.page.templates import Chart
 from ranp.reporting.format import NOTHING, flops, less, megabytes, sentence, share
 from ranp.reporting.looks import method_name
@@ -14,7 +13,7 @@ from ranp.reporting.looks import method_name
 if TYPE_CHECKING:
     from ranp.reporting.study import Step, Study, Sweep
 
-__all__ = ["Slider", "positions", "slider_of"]
+__all__ = ["positions", "slider_of"]
 
 _RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
 _ROWS = ("channels removed", "FLOPs", "memory", "parameters")
@@ -36,7 +35,7 @@ def positions(study: Study) -> list[dict[str, Any]]:
             {
                 "label": share(own.sparsity),
                 "at": round(100 * own.sparsity, 4),
-                "text": " ".join(sentence(_told(sweep, step, own.sparsity, study)) for sweep, step in steps),
+                "text": " ".join(sentence(_described(sweep, step, own.sparsity, study)) for sweep, step in steps),
                 "feasible": [step.feasible for _, step in steps],
                 "cells": [_cells(sweep, step) for sweep, step in steps],
                 "widths": [list(step.widths) for _, step in steps],
@@ -45,7 +44,7 @@ def positions(study: Study) -> list[dict[str, Any]]:
     return found
 
 
-def _told(sweep: Sweep, step: Step, asked: float, study: Study) -> str:
+def _described(sweep: Sweep, step: Step, asked: float, study: Study) -> str:
     method = method_name(sweep.method)
     if not step.feasible:
         return (
@@ -73,42 +72,8 @@ def _cells(sweep: Sweep, step: Step) -> list[str]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Slider:
-    """The slider with all it moves.
-
-    Attributes:
-        positions: What each position shows; the script reads them too.
-        start: The position at first.
-        table: What is left, at the start.
-        charts: What is left of each resource over sparsity.
-        channels: Of every layer of the full network.
-    """
-
-    positions: list[dict[str, Any]]
-    start: int
-    table: Table
-    charts: tuple[Chart, ...]
-    channels: list[int]
-
-    @property
-    def here(self) -> dict[str, Any]:
-        """The position at first."""
-        return self.positions[self.start]
-
-    @property
-    def widest(self) -> int:
-        """The channels of the widest layer."""
-        return max(self.channels)
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """What the script needs."""
-        return {"positions": self.positions, "channels": self.channels}
-
-
-def slider_of(study: Study, key: str, sparsity: float) -> Slider:
-    """The slider over the sparsities of a study.
+def slider_of(study: Study, key: str, sparsity: float) -> dict[str, Any]:
+    """The slider over the sparsities of a study: all its positions, and what stands beside it at first.
 
     Args:
         study: Of the run.
@@ -128,5 +93,11 @@ def slider_of(study: Study, key: str, sparsity: float) -> Slider:
     )
     heads = ["", *(method_name(sweep.method) for sweep in study.sweeps)]
     rows = zip(_ROWS, *places[start]["cells"], strict=True)
-    table = table_of("At the slider: what is left", heads, rows)
-    return Slider(places, start, table, made, [layer.channels for layer in study.layers])
+    return {
+        "positions": places,
+        "start": start,
+        "here": places[start],
+        "table": table_of("At the slider: what is left", heads, rows),
+        "charts": made,
+        "widest": max(layer.channels for layer in study.layers),
+    }

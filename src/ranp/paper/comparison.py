@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ranp.paper.timing import median_ratio
+from ranp.reporting.format import MB
 
 __all__ = ["Comparison", "Contender"]
 
@@ -22,7 +23,6 @@ HEADER = (
     "accuracy",
     "part mIoU",
 )
-_MB = 4 / 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Comparison:
                 f"{one.removed:.1%}",
                 f"{one.params:,}",
                 f"{one.flops / 1e6:.1f}",
-                f"{one.memory * _MB:.2f}",
+                f"{one.memory * MB:.2f}",
                 f"{statistics.median(one.seconds):.3f}",
                 f"{median_ratio(one.seconds, reference.seconds):.2f}",
                 f"{one.accuracy:.1%}",

@@ -11,6 +11,7 @@ from ranp.paper.experiments.scales import told
 from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
 from ranp.paper.recipe import Setting
+from ranp.reporting import looks
 
 KEPT_ONE = (
     "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its best "
@@ -21,27 +22,8 @@ SNIP = "SNIP's sparsity is a share of single weights, at most the largest feasib
 NO_I3D = "I3D is left out: its last pooling needs 224 pixels."
 PAPERS_NETWORKS = "The paper's networks at its sizes, scored on a few procedural samples instead of its data sets."
 
-METHODS: Mapping[str, str] = {
-    "full": "Full",
-    "snip": "SNIP NP",
-    "random": "Random NP",
-    "layerwise": "Layer-wise NP",
-    "vanilla": "Vanilla NP",
-    "weighted": "Weighted NP",
-    "ranp-m": "RANP-m",
-    "ranp-f": "RANP-f",
-}
-"""The methods of the main table by the paper's names, in its order."""
-
-NETWORKS: Mapping[str, str] = {
-    "unet3d-shapenet": "ShapeNet, 3D-UNet",
-    "unet3d-shapenet-23": "ShapeNet, 23-layer 3D-UNet",
-    "unet3d-brats": "BraTS, 3D-UNet",
-    "unet3d-brats-23": "BraTS, 23-layer 3D-UNet",
-    "mobilenetv2-ucf101": "UCF101, MobileNetV2",
-    "i3d-ucf101": "UCF101, I3D",
-    "psm-sceneflow": "SceneFlow, PSM",
-}
+METHODS, NETWORKS = looks.TITLES, looks.NETWORKS
+"""The methods of the main table by the paper's names, in its order; and its networks."""
 
 NP: Mapping[str, tuple[str, tuple[Setting, ...]]] = {
     "unet3d-shapenet": ("shapenet", ()),

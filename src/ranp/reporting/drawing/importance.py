@@ -192,5 +192,5 @@ def _tell_zeros(axes: Axes, layers: Sequence[LayerStudy], stage: str) -> None:
     scores = [score for layer in layers for score in layer.scores.get(stage, ())]
     zeros = sum(score <= 0 for score in scores)
     if zeros:
-        told = f"{zeros} of {len(scores)} channels are 0 and not shown"
-        axes.set_title(told, loc="right", fontsize=6, color="#555555")
+        words = f"{zeros} of {len(scores)} channels are 0 and not shown"
+        axes.set_title(words, loc="right", fontsize=6, color="#555555")

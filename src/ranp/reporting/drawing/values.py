@@ -77,18 +77,18 @@ class Curve:
         Raises:
             DataError: No epoch has ended.
         """
-        told = [record for record in records if record.get("kind") == "epoch"]
-        if not told:
+        epochs = [record for record in records if record.get("kind") == "epoch"]
+        if not epochs:
             raise DataError(
                 "the journal has no record of an epoch, so there is no curve. Train for at least one epoch."
             )
-        measured = dict.fromkeys(name for record in told for name in record.get("valid", {}))
+        measured = dict.fromkeys(name for record in epochs for name in record.get("valid", {}))
         return cls(
-            epochs=tuple(float(record["epoch"]) for record in told),
-            seconds=tuple(float(record["seconds"]) for record in told),
+            epochs=tuple(float(record["epoch"]) for record in epochs),
+            seconds=tuple(float(record["seconds"]) for record in epochs),
             figures={
-                "loss": tuple(record["loss"] for record in told),
-                **{name: tuple(record.get("valid", {}).get(name) for record in told) for name in measured},
+                "loss": tuple(record["loss"] for record in epochs),
+                **{name: tuple(record.get("valid", {}).get(name) for record in epochs) for name in measured},
             },
         )
 
