@@ -35,7 +35,7 @@ from ranp.cli.options import (
     Task,
     Tie,
 )
-from ranp.costs.quantities import budget_examples, resources
+from ranp.costs.quantities import budget_examples, find, resources
 
 _HOW, _RUN = "How to prune", "Run"
 
@@ -240,15 +240,13 @@ def _multiple(text: str) -> int | str:
 def _resources(text: str | None) -> Any:
     """``--resource`` as ``ranp.prune`` takes it: one, or a list of several."""
     from ranp.cli.preparation import code_or_name
-    from ranp.errors import UnsupportedError, unknown_name
 
     if text is None:
         return None
-    names = resources()
     found = []
     for part in text.split("+"):
-        if ":" not in part and part not in names:
-            raise UnsupportedError(unknown_name("resource", part, names))
+        if ":" not in part:
+            find(part, "resource", resources())
         found.append(code_or_name(part, "--resource"))
     return found[0] if len(found) == 1 else found
 
