@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from torch import nn
 import ranp
 from ranp.choosing.budgets import Budget
 from ranp.costs.quantities import QUANTITIES, Quantity, budget_examples, find, register, resources
+from ranp.costs.step import StepSetup
 from ranp.errors import UnsupportedError
 
 BATCHES = [(torch.randn(2, 1, 6, 6, 6), torch.randint(2, (2, 6, 6, 6)))]
@@ -58,20 +60,35 @@ def test_it_is_named_in_help_texts_and_refusals() -> None:
 
 
 def test_the_command_line_lists_quantities_without_torch() -> None:
-    code = "import sys, ranp.costs.quantities; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code = (
+        "import sys\n"
+        "from ranp.costs.quantities import Quantity, register\n"
+        "register(Quantity('mine', 'things', 'a test', lambda trace, _: {}, lambda choice, _: 1.0))\n"
+        "sys.argv = ['ranp', 'prune', '--help']\n"
+        "from ranp.cli import main\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules\n"
+    )
+    environment = {**os.environ, "COLUMNS": "300", "NO_COLOR": "1"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert run.returncode == 0, run.stderr
+    assert "mine=50%" in run.stdout
+    assert "time, mine, code" in run.stdout
 
 
 def test_the_short_name_of_a_resource_is_understood_in_budgets_too() -> None:
     assert Budget.parse("time=4x") == Budget.parse("step-time=4x")
-    assert find("time", "resource") is find("step-time", "resource")
+    assert find("time", "resource", resources()) is find("step-time", "resource", resources())
+    trace, setup = ranp.trace(network(), BATCHES[0][0]), StepSetup(network(), BATCHES[0][0])
+    kept = ranp.measure(trace, "train-memory", setup=setup)
+    assert kept.resource == "train-memory"
+    assert min(kept.values()) > 0
     assert resources() == ("flops", "params", "memory", "train-memory", "time")
     assert resources(of_step=False) == ("flops", "params", "memory")
 
 
 def test_a_step_that_nobody_described_is_asked_for() -> None:
     trace = ranp.trace(network(), BATCHES[0][0])
-    with pytest.raises(UnsupportedError, match="unknown resource 'time'"):
+    with pytest.raises(UnsupportedError, match=r"resource 'time' is about a training step\. Pass setup="):
         ranp.measure(trace, "time")
 
 

@@ -115,6 +115,10 @@ def measure(
     _check(convention)
     arguments.kind("trace", trace, Trace, "what ranp.trace returns")
     if isinstance(resource, str) or (not callable(resource) and not isinstance(resource, Sequence)):
+        if setup is None and quantities.needs_loss(resource):
+            raise UnsupportedError(
+                f"resource {resource!r} is about a training step. Pass setup=ranp.costs.step.StepSetup(model, example)."
+            )
         quantity = quantities.find(resource, "resource", quantities.resources(of_step=setup is not None))
         step = None if setup is None or quantity.of_step is None else setup.full(inference=quantity.is_inference)
         by_layer = quantity.by_layer and quantity.by_layer(trace, step or convention)

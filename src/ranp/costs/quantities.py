@@ -159,10 +159,10 @@ def find(name: object, what: str, allowed: Sequence[str] | None = None) -> Quant
         UnsupportedError: There is none, or it is not among those allowed.
     """
     names = tuple(QUANTITIES) if allowed is None else allowed
-    full = ALIASES.get(name, name) if isinstance(name, str) else name
-    if name not in names and full not in names:
+    full = ALIASES.get(name, name) if isinstance(name, str) else ""
+    if full not in {ALIASES.get(one, one) for one in names}:
         raise UnsupportedError(unknown_name(what, name, names))
-    return QUANTITIES.get(str(full))
+    return QUANTITIES.get(full)
 
 
 def needs_loss(resource: object) -> bool:

@@ -141,10 +141,7 @@ def check(
 
 def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
     """Of every label whether it stays, from the plan's decisions by layer; pinned labels always stay."""
-    stays = np.ones(len(classes.ids), bool)
-    stays[Choice.of_plan(tracer.assembled(classes), plan).gone] = False
-    kept: Mask = stays[classes.ids]
-    return kept
+    return Choice.of_plan(tracer.assembled(classes), plan).over(classes.ids)
 
 
 def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:

@@ -118,6 +118,10 @@ class Choice:
         own = np.concatenate([np.zeros(0, np.int64), *(layer.classes for layer in self.trace.layers)])
         return np.unique(own[~self.stays[self.layout.classes]])
 
+    def over(self, classes: Ints) -> Flags:
+        """For each of these classes, in the numbers of the trace, whether it stays."""
+        return ~np.isin(classes, self.gone)
+
     @property
     def cuts(self) -> dict[str, dict[int, tuple[int, tuple[int, ...]]]]:
         """By tensor and dimension, where something goes: its full size and the indices that stay.

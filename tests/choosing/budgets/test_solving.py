@@ -13,7 +13,7 @@ from torch import nn
 
 import ranp
 from ranp.choosing.budgets.budget import parse_all
-from ranp.choosing.budgets.metering import CountingMeter
+from ranp.choosing.budgets.metering import CheckedMeter, counting_meter
 from ranp.choosing.budgets.ranking import Steps, families_of
 from ranp.choosing.budgets.solving import FULL, Limit, Solution, limits_of, longest, solve
 from ranp.choosing.coupling import ALWAYS
@@ -44,8 +44,8 @@ class Bench:
     def limits(self, *budgets: str) -> tuple[Limit, ...]:
         return limits_of(parse_all(budgets), self.meters(*budgets), self.selection.coupling.size)
 
-    def meters(self, *budgets: str) -> list[CountingMeter]:
-        return [CountingMeter(budget.quantity, self.setup, self.trace) for budget in parse_all(budgets)]
+    def meters(self, *budgets: str) -> list[CheckedMeter]:
+        return [counting_meter(budget.quantity, self.setup, self.trace) for budget in parse_all(budgets)]
 
     def solved(self, *budgets: str) -> Solution:
         return solve(self.selection, self.meters(*budgets), self.limits(*budgets))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ranp.choosing.budgets.probing import probes
 from ranp.choosing.selection import Selection
@@ -17,70 +17,49 @@ from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
+Figure = Callable[[Flags], float]
 
-class CountingMeter:
-    """A quantity that follows exactly from the trace.
+
+class CheckedMeter:
+    """What candidates need of a quantity, and what copies of them that are really cut need.
 
     Args:
         quantity: Which one.
-        setup: The full network and its inputs.
-        trace: Of the full network.
-        convention: How it is counted.
+        quick: The figure of a candidate, without making it.
+        checked: The same from a copy that is cut.
     """
 
-    def __init__(self, quantity: Quantity, setup: StepSetup, trace: Trace, convention: str = "paper") -> None:
-        self.quantity = quantity
-        self._setup, self._trace, self._convention = setup, trace, convention
-        self._is_trusted = True
+    def __init__(self, quantity: Quantity, quick: Figure, checked: Figure) -> None:
+        self.quantity, self.checked, self._quick = quantity, checked, quick
 
     def __call__(self, stays: Flags) -> float:
         """The figure of a candidate."""
-        choice = Choice(self._trace, stays)
-        if self.quantity.of_choice is None or not self._is_trusted:
-            return self.checked(stays)
-        return self.quantity.of_choice(choice, self._convention)
-
-    def checked(self, stays: Flags) -> float:
-        """The same from a copy that is cut, if the quantity can be told from one."""
-        choice, of_network = Choice(self._trace, stays), self.quantity.of_network
-        if of_network is None:
-            return self.quantity.of_choice(choice, self._convention) if self.quantity.of_choice else 0.0
-        try:
-            return of_network(choice.cut(self._setup.model), self._setup.example, self._convention)
-        except UnsupportedError:  # its code asks for the values of tensors
-            return of_network(choice.cut(self._setup.model, meta=False), self._setup.example, self._convention)
+        return self._quick(stays)
 
     def distrust(self) -> None:
         """From now on every candidate is cut."""
-        self._is_trusted = False
+        self._quick = self.checked
 
 
-class StepMeter:
-    """A quantity that follows from the step of a candidate: its peak memory, its time.
+def counting_meter(quantity: Quantity, setup: StepSetup, trace: Trace, convention: str = "paper") -> CheckedMeter:
+    """For a quantity that follows exactly from the trace; one that no network can tell is not checked."""
+    of_choice, of_network = quantity.of_choice, quantity.of_network
+    if of_choice is None:
+        raise UnsupportedError(f"{quantity.name} cannot be told of a choice of channels, and so has no budget.")
 
-    Args:
-        quantity: Which one.
-        steps: Of the candidates.
-        progress: Told ``(done, all)`` while times are measured.
-    """
+    def quick(stays: Flags) -> float:
+        return of_choice(Choice(trace, stays), convention)
 
-    def __init__(self, quantity: Quantity, steps: CandidateSteps, progress: Progress | None = None) -> None:
-        if quantity.of_step is None:
-            raise UnsupportedError(f"{quantity.name} is not about a step, and so has no budget.")
-        self.quantity = quantity
-        self._steps, self._figure = steps, quantity.of_step(steps.full, progress)
+    def checked(stays: Flags) -> float:
+        if of_network is None:
+            return quick(stays)
+        choice = Choice(trace, stays)
+        try:
+            return of_network(choice.cut(setup.model), setup.example, convention)
+        except UnsupportedError:  # its code asks for the values of tensors
+            return of_network(choice.cut(setup.model, meta=False), setup.example, convention)
 
-    def __call__(self, stays: Flags) -> float:
-        """The figure of a candidate."""
-        return self._figure(self._steps.at(stays))
-
-    def checked(self, stays: Flags) -> float:
-        """The same from a copy that is cut, and its step traced."""
-        return self._figure(self._steps.real(stays))
-
-    def distrust(self) -> None:
-        """From now on the step of every candidate is traced."""
-        self._steps.distrust()
+    return CheckedMeter(quantity, quick, checked)
 
 
 class CandidateSteps:
@@ -96,7 +75,7 @@ class CandidateSteps:
 
     def __init__(self, setup: StepSetup, selection: Selection, *, inference: bool = False) -> None:
         self._setup, self._trace, self._inference = setup, selection.coupling.trace, inference
-        self._latest: tuple[bytes, StepTrace] | None = None
+        self._latest: dict[bool, tuple[bytes, StepTrace]] = {}
         runs = [(stays, self.real(stays)) for stays in probes(selection)]
         self.full = runs[0][1]
         """The step of the full network."""
@@ -108,35 +87,45 @@ class CandidateSteps:
 
     def at(self, stays: Flags) -> StepTrace:
         """The step of the network that keeps these classes."""
-        key = stays.tobytes()
-        if self._latest is None or self._latest[0] != key:
-            self._latest = (key, self.real(stays) if self._known is None else self._known.at(stays))
-        return self._latest[1]
+        known = self._known
+        return self.real(stays) if known is None else self._once(False, stays, known.at)
 
     def real(self, stays: Flags) -> StepTrace:
         """The same, traced."""
-        return self._setup.trace(Choice(self._trace, stays).cut(self._setup.model), inference=self._inference)
 
-    def distrust(self) -> None:
-        """From now on the step of every candidate is traced."""
-        self._known = self._latest = None
+        def traced(stays: Flags) -> StepTrace:
+            return self._setup.trace(Choice(self._trace, stays).cut(self._setup.model), inference=self._inference)
 
+        return self._once(True, stays, traced)
 
-CheckedMeter = CountingMeter | StepMeter
+    def _once(self, is_real: bool, stays: Flags, step: Callable[[Flags], StepTrace]) -> StepTrace:
+        """Several meters ask for the step of the same candidate."""
+        key = stays.tobytes()
+        if is_real not in self._latest or self._latest[is_real][0] != key:
+            self._latest[is_real] = (key, step(stays))
+        return self._latest[is_real][1]
 
 
 def meters_for(
-    quantities: Iterable[Quantity], setup: StepSetup, selection: Selection, *, progress: Progress | None = None
+    quantities: Iterable[Quantity],
+    setup: StepSetup,
+    selection: Selection,
+    *,
+    convention: str = "paper",
+    progress: Progress | None = None,
 ) -> list[CheckedMeter]:
     """Meters for these quantities, cheap ones first; what times are missing for them is measured now."""
-    wanted = sorted(quantities, key=lambda one: (one.of_step is not None, one.is_inference, not one.rises))
     steps: dict[bool, CandidateSteps] = {}
     meters: list[CheckedMeter] = []
-    for one in wanted:
+    for one in sorted(quantities, key=lambda one: (one.of_step is not None, one.is_inference, not one.rises)):
         if one.of_step is None:
-            meters.append(CountingMeter(one, setup, selection.coupling.trace))
+            meters.append(counting_meter(one, setup, selection.coupling.trace, convention))
             continue
         if one.is_inference not in steps:
             steps[one.is_inference] = CandidateSteps(setup, selection, inference=one.is_inference)
-        meters.append(StepMeter(one, steps[one.is_inference], progress))
+        meters.append(_step_meter(one, steps[one.is_inference], one.of_step(steps[one.is_inference].full, progress)))
     return meters
+
+
+def _step_meter(quantity: Quantity, steps: CandidateSteps, figure: Callable[[StepTrace], float]) -> CheckedMeter:
+    return CheckedMeter(quantity, lambda stays: figure(steps.at(stays)), lambda stays: figure(steps.real(stays)))

@@ -32,6 +32,7 @@ def plan_within(
     setup: StepSetup,
     *,
     settings: Mapping[str, Any] | None = None,
+    convention: str = "paper",
     progress: Progress | None = None,
 ) -> Plan:
     """The plan of the widest network, by a method's own ranking, that meets every budget.
@@ -42,6 +43,7 @@ def plan_within(
         budgets: What may be needed.
         setup: The network, and what one training step of it is.
         settings: What else to remember in the plan.
+        convention: How FLOPs, multiply-adds and activations are counted.
         progress: Told ``(done, all)`` while times are measured.
 
     Raises:
@@ -49,7 +51,9 @@ def plan_within(
         UnsupportedError: The network does not run without data, and a budget needs that.
     """
     choices = [selections] if isinstance(selections, Selection) else list(selections)
-    meters = meters_for((budget.quantity for budget in budgets), setup, choices[0], progress=progress)
+    meters = meters_for(
+        (budget.quantity for budget in budgets), setup, choices[0], convention=convention, progress=progress
+    )
     limits = limits_of(budgets, meters, choices[0].coupling.size)
     for limit in limits:
         if limit.most < limit.before and choices[0].coupling.stuck:
