@@ -10,7 +10,7 @@ import torch
 
 from ranp.errors import StorageError
 from ranp.running import randomness
-from ranp.running.randomness import random_state_kept
+from ranp.running.randomness import untouched_rng
 
 CPU = torch.device("cpu")
 
@@ -21,7 +21,7 @@ def drawn() -> list[float]:
 
 
 def test_generators_go_on_from_where_they_were() -> None:
-    with random_state_kept({CPU}):
+    with untouched_rng({CPU}):
         randomness.seed_rank(3, 0, CPU)
         drawn()  # an odd number of normal draws leaves a second one waiting in Python's and numpy's generators
         text = randomness.capture(CPU)
@@ -33,16 +33,16 @@ def test_generators_go_on_from_where_they_were() -> None:
 
 
 def test_ranks_and_seeds_draw_different_numbers_and_the_same_ones_again() -> None:
-    with random_state_kept({CPU}):
-        told = []
+    with untouched_rng({CPU}):
+        seen = []
         for seed, rank in ((0, 0), (0, 1), (1, 0), (0, 0)):
             randomness.seed_rank(seed, rank, CPU)
-            told.append(tuple(drawn()))
-    assert told[0] == told[3]
-    assert len(set(told)) == 3
+            seen.append(tuple(drawn()))
+    assert seen[0] == seen[3]
+    assert len(set(seen)) == 3
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"python": [3, [1], null], "numpy": {}, "torch": ""}'])
 def test_a_text_that_is_none_is_refused(text: str) -> None:
-    with random_state_kept({CPU}), pytest.raises(StorageError, match="another checkpoint"):
+    with untouched_rng({CPU}), pytest.raises(StorageError, match="another checkpoint"):
         randomness.restore(text, CPU)

@@ -58,7 +58,7 @@ def search(
     from ranp.cli.preparation import prepare
     from ranp.cli.sources import Choice, make
     from ranp.pruning import first_batch
-    from ranp.reporting.causes import told, what_stays
+    from ranp.reporting.causes import describe, what_stays
 
     setup = prepare(
         model,
@@ -116,4 +116,4 @@ def search(
     )
     if limit:
         say(f"one channel more {limit}")
-    say(told(stay, found.channels))
+    say(describe(stay, found.channels))

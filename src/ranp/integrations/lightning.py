@@ -33,7 +33,7 @@ from ranp.integrations.lightning_step import HOW, TrainingStep, as_pair, rehears
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
 from ranp.pruning import Pruned, prune
 from ranp.reporting.report import Report
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.score import Loss
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class PruneAtInitialisation(Callback):
         unpack: Unpack = step.unpack if step else self._unpack or as_pair
         loss: Loss = step.loss if step else self._loss  # type: ignore[assignment]
         source = self._source(trainer)
-        with random_state_kept(devices), _loader_state_kept(source), rehearsal(module):
+        with untouched_rng(devices), _loader_state_kept(source), rehearsal(module):
             reseed(self._options["seed"] + trainer.global_rank, devices)  # ranks that shuffle see different batches
             pairs = (unpack(batch) for batch in _moved(source, module, trainer))
             pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **self._options)

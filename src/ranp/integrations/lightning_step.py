@@ -13,7 +13,7 @@ from torch import nn
 
 from ranp.errors import DataError, RanpError
 from ranp.integrations.placing import network_of
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.randomness import reseed, untouched_rng
 
 HOW = "Pass loss=(output, target) -> scalar, and unpack=(batch) -> (inputs, target) unless batches are such pairs."
 
@@ -88,7 +88,7 @@ class TrainingStep:
     def _run(self, batch: Any, number: int, answer: Callable[..., Any]) -> Any:
         """Both runs of a batch draw the same random numbers, so that augmentation in the step is the same."""
         names = ("log", "log_dict") if self.attribute is not None else ("log", "log_dict", "forward")
-        with random_state_kept(self.devices):
+        with untouched_rng(self.devices):
             reseed(number, self.devices)
             for name in names:
                 setattr(self.module, name, answer if name == "forward" else lambda *_, **__: None)

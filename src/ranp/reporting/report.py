@@ -36,7 +36,7 @@ from ranp.reporting.amounts import (
     total,
     unit,
 )
-from ranp.reporting.causes import Obstacle, by_cause, told, what_stays
+from ranp.reporting.causes import Obstacle, by_cause, describe, what_stays
 from ranp.running.calling import unwrap
 from ranp.tracing.trace import Trace
 
@@ -237,7 +237,7 @@ class Report:
         sections = [self._headline(), self._by_layer(), self._in_total()]
         sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
         if self.pins:
-            sections.append(f"not prunable (* above): {told(self.pins, self.channels.before)}")
+            sections.append(f"not prunable (* above): {describe(self.pins, self.channels.before)}")
         for title, lines in (
             ("operators without a rule (all they touch is kept):", list(self.unknown)),
             ("verification:", [] if self.checks is None else str(self.checks).splitlines()),

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,39 +15,70 @@ import torch
 from ranp.errors import StorageError
 
 
-@contextmanager
-def untouched_rng() -> Iterator[None]:
-    """Leaves the global random state as it was found: torch's on CPU and CUDA, Python's and numpy's.
+@dataclass(frozen=True, slots=True, eq=False)
+class PythonState:
+    """Where the global generators of Python and numpy stand."""
 
-    So two runs inside draw the same numbers too, and a network that drops blocks at random drops the same ones.
-    """
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- it is the global one that counts
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_available() else []):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
+    python: Any
+    numpy: Any
+
+    @classmethod
+    def now(cls) -> PythonState:
+        """The state as it is."""
+        return cls(random.getstate(), np.random.get_state(legacy=False))  # noqa: NPY002 -- it is the global one that counts
+
+    def put_back(self) -> None:
+        """Lets both generators go on from here."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+
+    def moved(self, other: PythonState) -> bool:
+        """True if one of them stands elsewhere there."""
+        return self.python != other.python or _plain(self.numpy) != _plain(other.numpy)
 
 
-@contextmanager
-def random_state_kept(devices: Iterable[torch.device]) -> Iterator[None]:
-    """Leaves every global random state (torch on the CPU and these devices, numpy, Python) as it was found."""
-    accelerators = sorted({device for device in devices if device.type not in ("cpu", "meta")}, key=str)
-    python, legacy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    states = [_accelerator(device).get_rng_state(*_index(device)) for device in accelerators]
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
-        torch.set_rng_state(cpu)
-        for device, state in zip(accelerators, states, strict=True):
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomState:
+    """Where every global generator stands: Python's and numpy's, torch's on the CPU and on accelerators."""
+
+    outside: PythonState
+    cpu: torch.Tensor
+    accelerators: Mapping[torch.device, torch.Tensor]
+
+    @classmethod
+    def now(cls, devices: Iterable[torch.device] = ()) -> RandomState:
+        """The state as it is, that of these devices included."""
+        found = sorted({device for device in devices if device.type not in ("cpu", "meta")}, key=str)
+        accelerators = {device: _accelerator(device).get_rng_state(*_index(device)) for device in found}
+        return cls(PythonState.now(), torch.get_rng_state(), accelerators)
+
+    def put_back(self) -> None:
+        """Lets every generator go on from here."""
+        self.outside.put_back()
+        torch.set_rng_state(self.cpu)
+        for device, state in self.accelerators.items():
             _accelerator(device).set_rng_state(state, *_index(device))
 
 
-def reseed(seed: int, devices: Iterable[torch.device]) -> None:
-    """Seeds every global generator that a forward pass on these devices may draw from; use it inside the above."""
+@contextmanager
+def untouched_rng(devices: Iterable[torch.device] | None = None) -> Iterator[None]:
+    """Leaves every global random state as it was found: Python's, numpy's, torch's on the CPU and on these devices.
+
+    Without ``devices``, on all of CUDA. So two runs inside draw the same numbers too, and a network that drops blocks
+    at random drops the same ones.
+    """
+    if devices is None:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        devices = [torch.device("cuda", index) for index in range(count)]
+    state = RandomState.now(devices)
+    try:
+        yield
+    finally:
+        state.put_back()
+
+
+def reseed(seed: int, devices: Iterable[torch.device] = ()) -> None:
+    """Seeds every global generator that a forward pass on these devices may draw from, inside ``untouched_rng``."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     # Not torch.manual_seed: it reseeds all accelerators, also those whose state was not kept.
@@ -73,15 +105,8 @@ AMBIENT = range(0x3A7B1D5E9C2F4000, 0x3A7B1D5E9C2F5000)
 
 
 def ambient_seed(number: int = 0) -> None:
-    """Starts torch's generator, inside ``untouched_rng``, so that code which seeds it itself can be told."""
+    """Starts torch's generator, inside ``untouched_rng``, so that code which seeds it itself shows."""
     torch.default_generator.manual_seed(AMBIENT[number])
-
-
-def seed_everything(seed: int) -> None:
-    """Sets the global generators, inside ``untouched_rng``."""
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
-    ambient_seed(seed)
 
 
 def drawn_anew(func: Any, kwargs: Mapping[str, Any]) -> bool:
@@ -94,12 +119,6 @@ def drawn_anew(func: Any, kwargs: Mapping[str, Any]) -> bool:
     return kwargs.get("generator") is None and torch.default_generator.initial_seed() in AMBIENT
 
 
-def drawn_so_far() -> tuple[Any, bytes, torch.Tensor]:
-    """Where the global generators stand: Python's, numpy's, torch's."""
-    state: Any = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), state[1].tobytes() + str(state[2:]).encode(), torch.get_rng_state()
-
-
 def seed_rank(seed: int, rank: int, device: torch.device) -> None:
     """Seeds every generator of this process; ranks draw different numbers (dropout), runs of one seed the same."""
     (mixed,) = np.random.SeedSequence((seed, rank)).generate_state(1)
@@ -108,16 +127,11 @@ def seed_rank(seed: int, rank: int, device: torch.device) -> None:
 
 def capture(device: torch.device) -> str:
     """The state of every generator as JSON."""
-    version, words, gauss = random.getstate()
-    legacy: Any = np.random.get_state(legacy=False)  # noqa: NPY002 -- it is the global one that counts
-    inner = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in legacy["state"].items()}
-    state = {
-        "python": [version, list(words), gauss],
-        "numpy": {**legacy, "state": inner},
-        "torch": _hex(torch.get_rng_state()),
-    }
+    now = RandomState.now([device] if device.type == "cuda" else [])
+    version, words, gauss = now.outside.python
+    state = {"python": [version, list(words), gauss], "numpy": _plain(now.outside.numpy), "torch": _hex(now.cpu)}
     if device.type == "cuda":
-        state["cuda"] = _hex(torch.cuda.get_rng_state(device))
+        state["cuda"] = _hex(now.accelerators[device])
     return json.dumps(state)
 
 
@@ -130,15 +144,19 @@ def restore(text: str, device: torch.device) -> None:
     try:
         state = json.loads(text)
         version, words, gauss = state["python"]
-        random.setstate((version, tuple(words), gauss))
         legacy = state["numpy"]
         legacy["state"]["key"] = np.array(legacy["state"]["key"], dtype=np.uint32)
-        np.random.set_state(legacy)  # noqa: NPY002
-        torch.set_rng_state(_bytes(state["torch"]))
-        if device.type == "cuda" and "cuda" in state:
-            torch.cuda.set_rng_state(_bytes(state["cuda"]), device)
+        accelerators = {device: _bytes(state["cuda"])} if device.type == "cuda" and "cuda" in state else {}
+        outside = PythonState((version, tuple(words), gauss), legacy)
+        RandomState(outside, _bytes(state["torch"]), accelerators).put_back()
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise StorageError(f"the random state cannot be restored ({error}). Go on from another checkpoint.") from error
+
+
+def _plain(legacy: Any) -> dict[str, Any]:
+    """The state of numpy's generator without arrays."""
+    inner = {key: value.tolist() if hasattr(value, "tolist") else value for key, value in legacy["state"].items()}
+    return {**legacy, "state": inner}
 
 
 def _hex(state: torch.Tensor) -> str:

@@ -25,7 +25,7 @@ from ranp.running import ranks
 from ranp.running.calling import call, unwrap
 from ranp.running.copies import materialise, replicate
 from ranp.running.guard import Guard
-from ranp.running.randomness import random_state_kept, reseed
+from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.criteria import Criterion, Values, by_channel, find_criterion
 from ranp.scoring.scores import Scores
 from ranp.scoring.tally import ALL_ZERO, NO_GRADIENT, Tallies, Tally
@@ -252,7 +252,7 @@ class _Job:
         self.devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
 
     def run(self) -> Tallies:
-        with random_state_kept(self.devices), torch.inference_mode(False), torch.enable_grad():
+        with untouched_rng(self.devices), torch.inference_mode(False), torch.enable_grad():
             reseed(self.seed, self.devices)
             batches = self._pairs()
             first = None

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
 from ranp.running.operators import flat_tensors
-from ranp.running.randomness import ambient_seed, drawn_so_far, seed_everything, untouched_rng
+from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
@@ -176,7 +176,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in ins:
             self.read(tensor)
             for vector in taint_of(tensor):
-                self.space.pin(vector, "channels are told by their number", where, op=name)
+                self.space.pin(vector, "channels are addressed by number", where, op=name)
             layer = getattr(tensor, PRODUCER, None)
             if layer is not None:
                 self.ledger.consumers.setdefault(layer, set()).add(where)
@@ -302,22 +302,21 @@ def run_labelled(
     """
     model.train(train)
     with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
-        if seed is None:
-            ambient_seed()
-        else:
-            seed_everything(seed)
+        if seed is not None:
+            reseed(seed)
+        ambient_seed(seed or 0)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
-        before = drawn_so_far()
+        before = RandomState.now()
         with mode, MadeFromNumbers():
             outputs = call(model, inputs)
-        python, numbers = drawn_so_far(), any(record.name in TO_PYTHON for record in ledger.records)
-        ledger.drew = python[:2] != before[:2] or (numbers and not torch.equal(python[2], before[2]))
+        after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
+        ledger.drew = after.outside.moved(before.outside) or (numbers and not torch.equal(after.cpu, before.cpu))
     for tensor in tensors_in(outputs):
         mode.read(tensor)
         for vector in labels_of(tensor).values():
             space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
-            space.pin(vector, "channels are told by their number", "")
+            space.pin(vector, "channels are addressed by number", "")
     for tensor in mode.never_read():
         for vector in labels_of(tensor).values():
             reason = "made but never read by an operator that was seen"

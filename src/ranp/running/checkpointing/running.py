@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from inspect import signature
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import _checkpoint_without_reentrant_generator
 
 from ranp import arguments
 from ranp.errors import UnsupportedError
 from ranp.running.calling import unwrap
 from ranp.running.checkpointing.choosing import choose
+from ranp.running.randomness import PythonState
 
-_Forward = Callable[..., Any]
+_EARLY_STOP = (True,) if "early_stop" in signature(_checkpoint_without_reentrant_generator).parameters else ()
+"""An argument that torch has had since 2.9; the tensors follow by position."""
 
 
 @contextmanager
@@ -55,26 +56,26 @@ def checkpointed(model: nn.Module, example: Any = None) -> Iterator[None]:
 
 
 class _Session:
-    """The life of one ``checkpointed``: which modules run otherwise now, and how to take that back."""
+    """The life of one ``checkpointed``: which modules run as blocks now, by hooks that go when it ends."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._modes: list[bool] = []
-        self._originals: list[tuple[nn.Module, Any]] = []
+        self._hooks = ExitStack()
         self._thread = threading.local()
 
     def begin(self) -> None:
         """Makes the network look, before it runs, whether its blocks are chosen."""
-        forward = self._model.forward
+        if isinstance(self._model, torch.jit.ScriptModule):  # takes no hooks, nor does anything in it
+            return
 
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def look(_: nn.Module, args: Any, kwargs: Any) -> None:
             if torch.is_grad_enabled() and self._modes != self._modes_now():  # either mode may need other blocks
                 self.end()
                 self.choose((args, kwargs), splatted=True)
                 self.begin()
-            return forward(*args, **kwargs)
 
-        self._replace(self._model, run)
+        self._hooks.callback(self._model.register_forward_pre_hook(look, with_kwargs=True).remove)
 
     def choose(self, inputs: Any, *, splatted: bool = False) -> None:
         """Finds the blocks and makes them run as such."""
@@ -85,53 +86,63 @@ class _Session:
         written = {id(buffer) for name, buffer in buffers.items() if name in choice.written or buffer.dim() < 2}
         for name in choice.blocks:
             module = modules[name]
-            kept = [buffer for buffer in module.buffers() if id(buffer) in written]
-            self._replace(module, self._block(module.forward, kept))
+            before = self._before([buffer for buffer in module.buffers() if id(buffer) in written])
+            self._hooks.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            self._hooks.callback(module.register_forward_hook(self._after, prepend=True, always_call=True).remove)
         self._modes = self._modes_now()
 
     def end(self) -> None:
         """Makes everything as it was."""
-        while self._originals:
-            module, forward = self._originals.pop()
-            if forward is None:
-                vars(module).pop("forward", None)
-            else:
-                vars(module)["forward"] = forward
+        self._hooks.close()
         self._modes = []
-
-    def _replace(self, module: nn.Module, forward: _Forward) -> None:
-        self._originals.append((module, vars(module).get("forward")))
-        vars(module)["forward"] = forward
 
     def _modes_now(self) -> list[bool]:
         return [module.training for module in self._model.modules()]
 
-    def _block(self, forward: _Forward, buffers: list[Tensor]) -> _Forward:
-        def once(args: Any, kwargs: Any) -> Any:
+    @property
+    def _running(self) -> list[tuple[nn.Module, Any]]:
+        """Modules with hooks that this thread is in, with the checkpoint of each that has one of its own."""
+        if not hasattr(self._thread, "running"):
+            self._thread.running = []
+        found: list[tuple[nn.Module, Any]] = self._thread.running
+        return found
+
+    def _before(self, buffers: list[Tensor]) -> Callable[[nn.Module, Any, Any], None]:
+        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
             # A block inside a block (one module in two places) is part of it, also when it is computed again.
-            self._thread.inside = True
+            alone = not self._running and torch.is_grad_enabled()
+            self._running.append((module, self._checkpoint(module, args, kwargs, buffers) if alone else None))
+
+        return enter
+
+    def _after(self, module: nn.Module, _args: Any, _result: Any) -> None:
+        if self._running and self._running[-1][0] is module:
+            _, checkpoint = self._running.pop()
+            if checkpoint is not None:
+                next(checkpoint, None)
+
+    def _checkpoint(self, module: nn.Module, args: Any, kwargs: Any, buffers: list[Tensor]) -> Any:
+        """Begins a checkpoint around what the module does next; to go on in it once more ends it."""
+        leaves, spec = tree_flatten((args, kwargs))
+        # What is not a tensor stays in the closure, a tensor must not: autograd keeps it, and checks it.
+        others = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        forward = module.forward
+
+        def again(*given: Tensor) -> Any:
+            tensors = iter(given)
+            args, kwargs = tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in others], spec)
+            self._running.append((module, None))
             try:
                 return forward(*args, **kwargs)
             finally:
-                self._thread.inside = False
+                self._running.pop()
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._thread, "inside", False) or not torch.is_grad_enabled():
-                return forward(*args, **kwargs)
-            leaves, spec = tree_flatten((args, kwargs))
-            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-            # What is not a tensor stays in the closure, a tensor must not: autograd keeps it, and checks it.
-            others = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-
-            def of_tensors(*given: Tensor) -> Any:
-                tensors = iter(given)
-                return once(*tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in others], spec))
-
-            return checkpoint(
-                of_tensors, *tensors, use_reentrant=False, context_fn=lambda: (nullcontext(), _Rewound(buffers))
-            )
-
-        return run
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        found = _checkpoint_without_reentrant_generator(
+            again, True, lambda: (nullcontext(), _Rewound(buffers)), "default", False, *_EARLY_STOP, *tensors
+        )
+        next(found)
+        return found
 
 
 _TENSOR = object()
@@ -157,12 +168,11 @@ class _Rewound:
     def __exit__(self, *error: object) -> None:
         self._put(self._later)
 
-    def _held(self) -> tuple[list[Tensor], Any, Any]:
-        return [x.detach().clone() for x in self._buffers], random.getstate(), np.random.get_state()  # noqa: NPY002
+    def _held(self) -> tuple[list[Tensor], PythonState]:
+        return [x.detach().clone() for x in self._buffers], PythonState.now()
 
-    def _put(self, held: tuple[list[Tensor], Any, Any]) -> None:
-        values, python, legacy = held
+    def _put(self, held: tuple[list[Tensor], PythonState]) -> None:
+        values, state = held
         for buffer, value in zip(self._buffers, values, strict=True):
             buffer.data.copy_(value)
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
+        state.put_back()
