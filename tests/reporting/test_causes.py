@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import ranp
 from ranp.cli import main
-from ranp.reporting.causes import Obstacle, by_cause, listed, told, what_stays
+from ranp.reporting.causes import Obstacle, by_cause, describe, listed, what_stays
 from ranp.reporting.report import Report
 from tests.support.topologies import TOPOLOGIES
 from tests.support.topologies.topology import conv, tensor
@@ -136,14 +136,14 @@ def test_layers_without_gradient_say_so() -> None:
 
 
 def test_a_network_that_is_all_free_says_nothing() -> None:
-    assert told([], 12) == "all 12 channels can go"
+    assert describe([], 12) == "all 12 channels can go"
 
 
 def test_many_causes_are_counted_rather_than_listed() -> None:
     obstacles = [
         Obstacle("operation", f"cause {'abcdefghijklmnop'[i]}", "", "sort", {f"x{i}": i + 1}) for i in range(16)
     ]
-    text = told(obstacles, 1000)
+    text = describe(obstacles, 1000)
     assert text.startswith("136 of 1,000 channels must stay, 864 can go:")
     assert "10 for 4 more causes" in text
     assert listed(f"layer{i}" for i in "abcdefgh").endswith("2 more")

@@ -39,7 +39,7 @@ def profile(
     from ranp.costs import measuring as resources
     from ranp.errors import UnsupportedError
     from ranp.paper.naming import find_network, needed_example
-    from ranp.reporting.causes import told, what_stays
+    from ranp.reporting.causes import describe, what_stays
     from ranp.running.calling import tensors_in
     from ranp.slimming.storage import NETWORKS, hollow
 
@@ -72,7 +72,7 @@ def profile(
     if found.uncounted and not layers:
         say(f"no FLOPs rule for: {', '.join(found.uncounted)}")
     if trace is not None:
-        say(f"to prune: {told(stay, trace.channels)}")
+        say(f"to prune: {describe(stay, trace.channels)}")
 
 
 def _traced(network: Network, example: Any) -> Trace:

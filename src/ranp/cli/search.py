@@ -20,7 +20,7 @@ def search(
     """
     from ranp.cli.preparation import prepare, scored
     from ranp.cli.sources import make
-    from ranp.reporting.causes import told, what_stays
+    from ranp.reporting.causes import describe, what_stays
 
     setup = prepare(model, options_of(pruning), source)
     options = setup.options
@@ -52,4 +52,4 @@ def search(
     )
     if limit:
         say(f"one channel more {limit}")
-    say(told(stay, found.channels))
+    say(describe(stay, found.channels))

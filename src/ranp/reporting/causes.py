@@ -17,7 +17,7 @@ from ranp.choosing.coupling import COUPLED, REQUESTED
 from ranp.tracing.groups import listed, pattern
 from ranp.tracing.trace import MAKES_OUTPUT, PINNED, Cause, ClassIds, Layer, Pin, Trace
 
-__all__ = ["Obstacle", "by_cause", "listed", "told", "what_stays"]
+__all__ = ["Obstacle", "by_cause", "describe", "listed", "what_stays"]
 
 TOGETHER = "all channels of a layer or tensor stand or fall together, and some must stay"
 _SHOWN = 12
@@ -83,9 +83,9 @@ def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
         counts = found.setdefault((pin.cause, pin.reason, pin.where, pin.op), {})
         counts[layer.name] = counts.get(layer.name, 0) + pin.channels
 
-    own = {layer.name: layer.reason or "must stay" for layer in trace.layers}
+    own = {layer.name: {layer.reason or "must stay", *map(str, layer.pins), COUPLED} for layer in trace.layers}
     whys = dict(note.split(": ", 1) for note in notes if ": " in note)
-    asked = {name: why for name, why in whys.items() if why not in (COUPLED, own.get(name))}
+    asked = {name: why for name, why in whys.items() if why not in own.get(name, ())}
     held = [layer.classes for layer in trace.layers if layer.name in asked]
     whole = np.unique(np.concatenate([*held, np.zeros(1, np.int64)]))
     filling = np.setdiff1d(_indivisible(trace), whole)
@@ -147,7 +147,7 @@ def by_cause(obstacles: Iterable[Obstacle]) -> dict[str, int]:
     return totals
 
 
-def told(obstacles: Iterable[Obstacle], channels: int) -> str:
+def describe(obstacles: Iterable[Obstacle], channels: int) -> str:
     """The list for a reader: one line for each cause, equal ones in modules that differ by a number in one line.
 
     Args:

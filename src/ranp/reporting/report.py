@@ -21,7 +21,7 @@ from ranp.costs.measuring import profile, profile_of
 from ranp.costs.profiles import table
 from ranp.errors import PlanMismatchError, StorageError
 from ranp.files import atomic
-from ranp.reporting.causes import Obstacle, by_cause, told, what_stays
+from ranp.reporting.causes import Obstacle, by_cause, describe, what_stays
 from ranp.reporting.figures import (
     OTHERS,
     Amount,
@@ -234,7 +234,7 @@ class Report:
         sections = [self._headline(), self._by_layer(), self._in_total()]
         sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
         if self.pins:
-            sections.append(f"not prunable (* above): {told(self.pins, self.channels.before)}")
+            sections.append(f"not prunable (* above): {describe(self.pins, self.channels.before)}")
         for title, lines in (
             ("operators without a rule (all they touch is kept):", list(self.unknown)),
             ("verification:", [] if self.checks is None else str(self.checks).splitlines()),

@@ -58,16 +58,11 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
         for leaf in tree_flatten(todo.pop())[0]:
             if isinstance(leaf, torch.Tensor):
                 found.append(leaf)
-            elif hasattr(leaf, "__dict__") and not isinstance(leaf, type | nn.Module) and id(leaf) not in seen:
-                seen.add(id(leaf))
-                todo.append(list(vars(leaf).values()))
             elif isinstance(leaf, set | frozenset):
                 todo.append(list(leaf))
-            elif hasattr(type(leaf), "__slots__") and not isinstance(leaf, str | bytes | int | float | complex):
-                names = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
-                if id(leaf) not in seen:
-                    seen.add(id(leaf))
-                    todo.append([getattr(leaf, name) for name in names if hasattr(leaf, name)])
+            elif not isinstance(leaf, type | nn.Module | str | bytes | int | float | complex) and id(leaf) not in seen:
+                seen.add(id(leaf))
+                todo.append([getattr(leaf, name) for name in _attributes(leaf)])
     return found
 
 

@@ -191,18 +191,6 @@ def redraw_weights(model: nn.Module, seed: int) -> None:
                 parameter.copy_(noise / max(1, parameter[0].numel() if parameter.dim() > 1 else 4) ** 0.5)
 
 
-def in_double(model: nn.Module) -> nn.Module:
-    """The same module in float64, complex tensors in complex128."""
-
-    def convert(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.is_complex():
-            return tensor.to(torch.complex128)
-        return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
-
-    model._apply(convert)  # type: ignore[no-untyped-call]
-    return model
-
-
 def holdings(model: nn.Module) -> list[tuple[int, ...]]:
     """What every module holds, by identity: differs after a run that left something behind, such as a cached tensor."""
     found = []

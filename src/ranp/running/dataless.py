@@ -26,7 +26,7 @@ def to_meta(inputs: Any) -> Any:
 
 @cache
 def _places(func: Any) -> bool:
-    """True if an operator can be told on which device to put its result."""
+    """True if an operator takes the device of its result as an argument."""
     return any(argument.name == "device" for argument in func._schema.arguments)
 
 

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,37 +16,48 @@ from ranp.errors import StorageError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RandomState:
-    """Where the global generators stand: Python's, numpy's, torch's on the CPU and on accelerators."""
+class PythonState:
+    """Where the global generators of Python and numpy stand."""
 
     python: Any
     numpy: Any
+
+    @classmethod
+    def now(cls) -> PythonState:
+        """The state as it is."""
+        return cls(random.getstate(), np.random.get_state(legacy=False))  # noqa: NPY002 -- it is the global one that counts
+
+    def put_back(self) -> None:
+        """Lets both generators go on from here."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002
+
+    def moved(self, other: PythonState) -> bool:
+        """True if one of them stands elsewhere there."""
+        return self.python != other.python or _plain(self.numpy) != _plain(other.numpy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RandomState:
+    """Where every global generator stands: Python's and numpy's, torch's on the CPU and on accelerators."""
+
+    outside: PythonState
     cpu: torch.Tensor
-    accelerators: Mapping[torch.device, torch.Tensor] = field(default_factory=dict)
+    accelerators: Mapping[torch.device, torch.Tensor]
 
     @classmethod
     def now(cls, devices: Iterable[torch.device] = ()) -> RandomState:
         """The state as it is, that of these devices included."""
         found = sorted({device for device in devices if device.type not in ("cpu", "meta")}, key=str)
         accelerators = {device: _accelerator(device).get_rng_state(*_index(device)) for device in found}
-        legacy = np.random.get_state(legacy=False)  # noqa: NPY002 -- it is the global one that counts
-        return cls(random.getstate(), legacy, torch.get_rng_state(), accelerators)
+        return cls(PythonState.now(), torch.get_rng_state(), accelerators)
 
     def put_back(self) -> None:
         """Lets every generator go on from here."""
-        self.put_back_python()
+        self.outside.put_back()
         torch.set_rng_state(self.cpu)
         for device, state in self.accelerators.items():
             _accelerator(device).set_rng_state(state, *_index(device))
-
-    def put_back_python(self) -> None:
-        """Lets Python's and numpy's generators go on from here."""
-        random.setstate(self.python)
-        np.random.set_state(self.numpy)  # noqa: NPY002
-
-    def python_moved(self, other: RandomState) -> bool:
-        """True if Python's or numpy's generator stands elsewhere there."""
-        return self.python != other.python or _plain(self.numpy) != _plain(other.numpy)
 
 
 @contextmanager
@@ -94,7 +105,7 @@ AMBIENT = range(0x3A7B1D5E9C2F4000, 0x3A7B1D5E9C2F5000)
 
 
 def ambient_seed(number: int = 0) -> None:
-    """Starts torch's generator, inside ``untouched_rng``, so that code which seeds it itself can be told."""
+    """Starts torch's generator, inside ``untouched_rng``, so that code which seeds it itself shows."""
     torch.default_generator.manual_seed(AMBIENT[number])
 
 
@@ -117,8 +128,8 @@ def seed_rank(seed: int, rank: int, device: torch.device) -> None:
 def capture(device: torch.device) -> str:
     """The state of every generator as JSON."""
     now = RandomState.now([device] if device.type == "cuda" else [])
-    version, words, gauss = now.python
-    state = {"python": [version, list(words), gauss], "numpy": _plain(now.numpy), "torch": _hex(now.cpu)}
+    version, words, gauss = now.outside.python
+    state = {"python": [version, list(words), gauss], "numpy": _plain(now.outside.numpy), "torch": _hex(now.cpu)}
     if device.type == "cuda":
         state["cuda"] = _hex(now.accelerators[device])
     return json.dumps(state)
@@ -136,7 +147,8 @@ def restore(text: str, device: torch.device) -> None:
         legacy = state["numpy"]
         legacy["state"]["key"] = np.array(legacy["state"]["key"], dtype=np.uint32)
         accelerators = {device: _bytes(state["cuda"])} if device.type == "cuda" and "cuda" in state else {}
-        RandomState((version, tuple(words), gauss), legacy, _bytes(state["torch"]), accelerators).put_back()
+        outside = PythonState((version, tuple(words), gauss), legacy)
+        RandomState(outside, _bytes(state["torch"]), accelerators).put_back()
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise StorageError(f"the random state cannot be restored ({error}). Go on from another checkpoint.") from error
 

@@ -37,14 +37,14 @@ def agree(problem: Exception | None, layout: str) -> None:
     distributed.all_gather(everyone, mine.to(_device()))
     if problem is not None:
         raise problem
-    texts = [bytes(told.tolist()).rstrip(b"\0").decode("utf-8", "replace") for told in everyone]
-    for rank, told in enumerate(texts):
-        if told.startswith("!"):
-            raise DataError(f"scoring failed on rank {rank}: {told[1:]} This rank stops too; mend that one and rerun.")
-    for rank, told in enumerate(texts):
-        if told != layout:
+    texts = [bytes(text.tolist()).rstrip(b"\0").decode("utf-8", "replace") for text in everyone]
+    for rank, text in enumerate(texts):
+        if text.startswith("!"):
+            raise DataError(f"scoring failed on rank {rank}: {text[1:]} This rank stops too; mend that one and rerun.")
+    for rank, text in enumerate(texts):
+        if text != layout:
             raise DataError(
-                f"rank {rank} scores {told}, this rank {layout}. Pass the same model and criterion on every rank."
+                f"rank {rank} scores {text}, this rank {layout}. Pass the same model and criterion on every rank."
             )
 
 

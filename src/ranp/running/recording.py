@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import re
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.hooks import RemovableHandle
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LAYER_KIND = re.compile(r"Conv(Transpose)?[123]d|Linear")
 """Kinds that the paper counts as layers of neurons."""
@@ -98,29 +99,7 @@ class OpCall:
     """The parameter it multiplied with, where code used one by function call."""
 
 
-class _Hooks(ABC):
-    """A context manager that registers module hooks on entry and removes them on exit."""
-
-    def __init__(self) -> None:
-        self._handles: list[RemovableHandle] = []
-
-    @abstractmethod
-    def _register(self) -> None:
-        """Registers the hooks, on entry."""
-
-    def __enter__(self) -> Any:
-        self._register()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
-
-
-class ModuleStack(_Hooks):
+class ModuleStack(ExitStack):
     """Knows, while the network runs, the innermost module that is running.
 
     Attributes:
@@ -137,12 +116,12 @@ class ModuleStack(_Hooks):
         """Name of the innermost running module."""
         return self._names[-1]
 
-    def _register(self) -> None:
+    def __enter__(self) -> Self:
         for name, module in self._model.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
-                continue
-            self._handles.append(module.register_forward_pre_hook(self._enter(name)))
-            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+            if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                self.callback(module.register_forward_pre_hook(self._enter(name)).remove)
+                self.callback(module.register_forward_hook(self._leave, always_call=True).remove)
+        return self
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: Any) -> None:
@@ -156,7 +135,7 @@ class ModuleStack(_Hooks):
             self._names.pop()
 
 
-class LeafRecorder(_Hooks):
+class LeafRecorder(ExitStack):
     """Writes down every call of a leaf module, in order, as a ``LeafCall``.
 
     The figures come from tensors: a module whose attributes lie about its size is counted right.
@@ -183,16 +162,17 @@ class LeafRecorder(_Hooks):
         self._leaves = leaf_modules(model)
         self.kinds: dict[str, str] = {name: kind_of(module) for name, module in self._leaves.items()}
 
-    def _register(self) -> None:
+    def __enter__(self) -> Self:
         for name, module in self._leaves.items():
             if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
                 continue
             # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
             with torch.no_grad():
-                weight, bias = _weight(module), getattr(module, "bias", None)
+                weight, bias = weight_of(module), getattr(module, "bias", None)
             shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
             hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
-            self._handles.append(module.register_forward_hook(hook, with_kwargs=True))
+            self.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+        return self
 
     def _hook(self, name: str, kind: str, weight: tuple[int, ...], bias: bool) -> Any:
         def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -206,7 +186,7 @@ class LeafRecorder(_Hooks):
         return record
 
 
-def _weight(module: nn.Module) -> Any:
+def weight_of(module: nn.Module) -> Any:
     """The weight of a module, or what a hook computes it from: until the hook runs, the attribute may be an old one."""
     for name in ("weight_v", "weight_orig"):
         if isinstance(module._parameters.get(name), Tensor):

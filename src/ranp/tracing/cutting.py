@@ -15,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from ranp.errors import PlanMismatchError
 from ranp.running.calling import named_tensors
 from ranp.running.copies import copy_model
+from ranp.running.recording import weight_of
 
 logger = logging.getLogger(__name__)
 
@@ -137,11 +138,8 @@ def _mirror(module: nn.Module) -> None:
 
 
 def _weight(module: nn.Module) -> torch.Tensor | None:
-    for name in ("weight_v", "weight_orig"):  # weight norm and spectral norm by hook
-        if isinstance(module._parameters.get(name), torch.Tensor):
-            return module._parameters[name]
     with torch.no_grad():
-        weight = getattr(module, "weight", None)
+        weight = weight_of(module)
     return weight if isinstance(weight, torch.Tensor) else None
 
 

@@ -47,7 +47,7 @@ class Lessons:
         code_pins: Operators around which code assumes channels, and what must stay there.
         mirrors: Attributes that hold a width, with the channels they count.
         unions: Channels of which one attribute counts two sets.
-        distrusted: Channels of layers without which slim networks failed their check, and how it is told.
+        distrusted: Channels of layers without which slim networks failed their check, and why.
         refuted: Guesses at a part that need not be tried again.
         failures: How often a part has failed.
     """

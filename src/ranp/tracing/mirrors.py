@@ -1,6 +1,6 @@
 """Widths that a module keeps in an attribute: ``x.view(b, self.width, -1)``, ``if x.shape[1] != self.width: raise``.
 
-Code that dies in a trial cut may only need to be told the new width. Which attribute that is can be guessed, since a
+Code that dies in a trial cut may only need the new width. Which attribute that is can be guessed, since a
 guess is tried at once: a whole number that equals the number of channels, in the module that ran or one around it, is
 cut like a tensor, and if the trial then comes further, it was the one. What is wrong in any other way is still found by
 the comparison of channels, of numbers, and of outputs.

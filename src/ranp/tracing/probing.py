@@ -273,8 +273,8 @@ class LooseComparison(Comparison):
             stays = vector[self.keep[vector]]
             if slim is None or len(slim) != len(stays):
                 continue
-            told = (slim > RIGID) & (stays > RIGID)
-            if (self.roots[slim[told]] != self.roots[stays[told]]).any():
+            known = (slim > RIGID) & (stays > RIGID)
+            if (self.roots[slim[known]] != self.roots[stays[known]]).any():
                 raise MisalignedError(
                     index, f"{full.name} in {full.where!r} reads other channels than the full network"
                 )

@@ -176,7 +176,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in ins:
             self.read(tensor)
             for vector in taint_of(tensor):
-                self.space.pin(vector, "channels are told by their number", where, op=name)
+                self.space.pin(vector, "channels are addressed by number", where, op=name)
             layer = getattr(tensor, PRODUCER, None)
             if layer is not None:
                 self.ledger.consumers.setdefault(layer, set()).add(where)
@@ -310,13 +310,13 @@ def run_labelled(
         with mode, MadeFromNumbers():
             outputs = call(model, inputs)
         after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
-        ledger.drew = after.python_moved(before) or (numbers and not torch.equal(after.cpu, before.cpu))
+        ledger.drew = after.outside.moved(before.outside) or (numbers and not torch.equal(after.cpu, before.cpu))
     for tensor in tensors_in(outputs):
         mode.read(tensor)
         for vector in labels_of(tensor).values():
             space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
-            space.pin(vector, "channels are told by their number", "")
+            space.pin(vector, "channels are addressed by number", "")
     for tensor in mode.never_read():
         for vector in labels_of(tensor).values():
             reason = "made but never read by an operator that was seen"

@@ -14,7 +14,7 @@ from ranp.tracing.ledger import OpRecord
 Place = tuple[bool, int]
 """Mode (True: training) and number of an operator."""
 Part = tuple[str, str, int]
-"""Module without its numbers, operator, and the how-manieth of its kind in that module."""
+"""Module without its numbers, operator, and its number among those of its kind in that module."""
 
 _NUMBER = re.compile(r"\d+")
 

@@ -33,7 +33,7 @@ _CLOSE = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the run of a copy told.
+    """What the run of a copy showed.
 
     Attributes:
         blocks: Names of the modules to checkpoint, in the order in which they run.

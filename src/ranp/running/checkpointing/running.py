@@ -17,7 +17,7 @@ from ranp import arguments
 from ranp.errors import UnsupportedError
 from ranp.running.calling import unwrap
 from ranp.running.checkpointing.choosing import choose
-from ranp.running.randomness import RandomState
+from ranp.running.randomness import PythonState
 
 _EARLY_STOP = (True,) if "early_stop" in signature(_checkpoint_without_reentrant_generator).parameters else ()
 """An argument that torch has had since 2.9; the tensors follow by position."""
@@ -168,11 +168,11 @@ class _Rewound:
     def __exit__(self, *error: object) -> None:
         self._put(self._later)
 
-    def _held(self) -> tuple[list[Tensor], RandomState]:
-        return [x.detach().clone() for x in self._buffers], RandomState.now()
+    def _held(self) -> tuple[list[Tensor], PythonState]:
+        return [x.detach().clone() for x in self._buffers], PythonState.now()
 
-    def _put(self, held: tuple[list[Tensor], RandomState]) -> None:
+    def _put(self, held: tuple[list[Tensor], PythonState]) -> None:
         values, state = held
         for buffer, value in zip(self._buffers, values, strict=True):
             buffer.data.copy_(value)
-        state.put_back_python()
+        state.put_back()

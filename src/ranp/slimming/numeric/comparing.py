@@ -1,7 +1,7 @@
 """Running both networks on the same numbers: in float64 where that can be, else in float32, and never not at all.
 
-Attempts follow one another until one of them tells: equal, or not. An attempt tells nothing if the masked network does
-not run so, if what it gives is not finite, or if it is the same everywhere.
+Attempts follow one another until one is conclusive: equal, or not. An attempt is inconclusive if the masked network
+does not run so, if what it gives is not finite, or if it is the same everywhere.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Attempt:
     note: str
 
 
-class _TellsNothingError(Exception):
+class _InconclusiveError(Exception):
     """An attempt that neither shows that the networks agree nor that they differ."""
 
 
@@ -109,8 +109,8 @@ def compare_numbers(
             continue
         try:
             return _compare(attempt, tracer, slim, keep)
-        except _TellsNothingError as problem:
-            logger.info("the numeric check tells nothing with %s values: %s", attempt.values, problem)
+        except _InconclusiveError as problem:
+            logger.info("the numeric check is inconclusive with %s values: %s", attempt.values, problem)
             reasons[f"with {attempt.values} values, {problem}"] = None
         except Exception as problem:  # the masked network does not run so, whatever its values
             logger.info("no numeric check in %s: %s", attempt.precision.name, problem)
@@ -120,7 +120,7 @@ def compare_numbers(
 
 
 def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_Attempt]:
-    """Ways to compare, the most telling first, the user's own example as it is last."""
+    """Ways to compare, the most conclusive first, the user's own example as it is last."""
     smaller, note, cheap = affordable(tracer, budget)
     in_single = sparing or not cheap  # float64 takes many times the memory and time of float32 in some kernels
     sizes = [(smaller, note, SAMPLES if cheap else FEW)]
@@ -136,7 +136,7 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
     """One attempt in both modes.
 
     Raises:
-        _TellsNothingError: It shows neither that the networks agree nor that they differ.
+        _InconclusiveError: It shows neither that the networks agree nor that they differ.
     """
     precision, generator = attempt.precision, torch.Generator().manual_seed(attempt.seed)
     options: dict[str, Any] = {"values": attempt.values, "double": precision.double, "generator": generator}
@@ -172,16 +172,16 @@ def _difference(expected: Any, got: Any) -> float:
     """Largest difference of two outputs relative to the largest value of each; infinite if they are no likenesses.
 
     Raises:
-        _TellsNothingError: What is expected is not finite, or is the same everywhere, so that equality means nothing.
+        _InconclusiveError: What is expected is not finite, or is the same everywhere, so that equality means nothing.
     """
     pairs = list(zip(tensors_in(expected), tensors_in(got), strict=True))
     reals = [(a, b) for a, b in pairs if is_floating(a) and a.numel()]
     if any(a.shape != b.shape for a, b in pairs):
         return math.inf
     if not all(bool(torch.isfinite(a).all()) for a, _ in reals):
-        raise _TellsNothingError("the outputs of the full network are not finite")
+        raise _InconclusiveError("the outputs of the full network are not finite")
     if not any(_varies(a) for a, _ in pairs):
-        raise _TellsNothingError("the outputs of the full network are the same everywhere")
+        raise _InconclusiveError("the outputs of the full network are the same everywhere")
     if not all(bool(torch.isfinite(b).all()) for _, b in reals):
         return math.inf
     if not reals and not all(torch.equal(a, b) for a, b in pairs):
@@ -247,13 +247,13 @@ class _Pair:
         """How far the slim network is from what is expected; infinite where it does not run though the masked one does.
 
         Raises:
-            _TellsNothingError: Memory was refused, or what is expected tells nothing.
+            _InconclusiveError: Memory was refused, or what is expected says nothing.
         """
         try:
             got = self.run_slim()
         except Exception as problem:
             if isinstance(problem, MemoryError) or "memory" in str(problem):
-                raise _TellsNothingError(f"memory was refused ({first_line(problem, 160)})") from problem
+                raise _InconclusiveError(f"memory was refused ({first_line(problem, 160)})") from problem
             logger.info("the slim network does not run where the masked one does: %s", problem)
             return math.inf
         return _difference(expected, got)

@@ -1,4 +1,4 @@
-"""Places told by data: indices, masks, tables. Channels addressed by number must stay; other dimensions pass."""
+"""Places given by data: indices, masks, tables. Channels addressed by number must stay; other dimensions pass."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def write_rows(op: Op) -> None:
 def embedding(op: Op) -> None:
     """Rows of a table taken by number: its columns come out last, and lie behind the dimensions of the numbers."""
     weight, numbers = op["weight"], op["indices"]
-    op.pin_tensor(weight, "rows of a table are told by their number", [0])
+    op.pin_tensor(weight, "rows of a table are addressed by number", [0])
     op.emit({**labels_of(numbers), numbers.dim(): labels_of(weight).get(1)})
 
 
@@ -234,9 +234,9 @@ def embedding(op: Op) -> None:
 def embedding_bag(op: Op) -> None:
     """Sums, means or extremes of rows of a table: its columns pass."""
     weight = op["weight"]
-    op.pin_tensor(weight, "rows of a table are told by their number", [0])
+    op.pin_tensor(weight, "rows of a table are addressed by number", [0])
     for name in ("indices", "per_sample_weights"):
-        op.pin_tensor(op[name], "rows of a table are told by their number")
+        op.pin_tensor(op[name], "rows of a table are addressed by number")
     for out in op.out:
         op.emit({1: labels_of(weight).get(1)} if out.dim() == 2 else {}, out)
 

@@ -149,14 +149,11 @@ def _linear(op: Op) -> None:
 
 
 ATTENTIONS = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_attention_math",
-    "_scaled_dot_product_attention_math_for_mps",
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_attention_math", "_scaled_dot_product_attention_math_for_mps",
     "scaled_dot_product_attention",
-)
+)  # fmt: skip
 
 
 @rule(*ATTENTIONS)

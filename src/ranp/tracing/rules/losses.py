@@ -19,7 +19,7 @@ ELEMENTWISE = tuple(
     "mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits "
     "kl_div dist".split()
 )
-"""Losses of element by element, reduced over everything unless told not to."""
+"""Losses of element by element, reduced over everything unless asked not to."""
 DISTANCES = ("_cdist_forward", "_euclidean_dist", "cdist")
 
 
@@ -76,7 +76,7 @@ def masked_distances(op: MaskedOp) -> Any:
 @rule("_pdist_forward", "pdist")
 def distances_within(op: Op) -> None:
     """Every row of a table against every later one: pairs of rows are numbered, columns are reduced."""
-    op.pin_tensor(op["self"], "pairs of channels are told by their number", [0])
+    op.pin_tensor(op["self"], "pairs of channels are addressed by number", [0])
     op.emit({})
 
 
@@ -93,6 +93,6 @@ def masked_distances_within(op: MaskedOp) -> Any:
 def classes(op: Op) -> None:
     """Targets name classes by number: whatever scores them must stay."""
     for tensor in op.tensors:
-        op.pin_tensor(tensor, "classes of a loss are told by their number")
+        op.pin_tensor(tensor, "classes of a loss are addressed by number")
     for out in flat_tensors(op.out):
         op.emit({}, out)

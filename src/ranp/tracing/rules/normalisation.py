@@ -27,18 +27,10 @@ def _joined(op: Op, data: Vector | None, names: tuple[str, ...]) -> Vector | Non
 
 
 @rule(
-    "native_batch_norm",
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training",
-    "_batch_norm_with_update",
-    "_batch_norm_no_update",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
-    "batch_norm",
-    "_native_batch_norm_legit_functional",
-    "_batch_norm_with_update_functional",
-    "batch_norm_elemt",
-)
+    "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update", "_batch_norm_no_update", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm",
+    "_native_batch_norm_legit_functional", "_batch_norm_with_update_functional", "batch_norm_elemt",
+)  # fmt: skip
 def batch_norm(op: Op) -> None:
     """Batch norm, and instance norm, which arrives as a batch norm over sample-channel pairs."""
     x = op["input"]

@@ -94,7 +94,7 @@ def masked_softmax(op: MaskedOp) -> Any:
 def position(op: Op) -> None:
     """The result is a channel's number: channels along that dimension must stay."""
     x = op["self"]
-    op.pin_tensor(x, "channels are told by their number", sorted(reduced_dims(op, x.dim())))
+    op.pin_tensor(x, "channels are addressed by number", sorted(reduced_dims(op, x.dim())))
     op.emit(remaining(op))
 
 

@@ -10,18 +10,10 @@ _POOLS = [
     name.format(n)
     for n in (1, 2, 3)
     for name in (
-        "avg_pool{}d",
-        "max_pool{}d",
-        "max_pool{}d_with_indices",
-        "adaptive_avg_pool{}d",
-        "_adaptive_avg_pool{}d",
-        "adaptive_max_pool{}d",
-        "fractional_max_pool{}d",
-        "reflection_pad{}d",
-        "replication_pad{}d",
-        "upsample_nearest{}d",
-        "_upsample_nearest_exact{}d",
-    )
+        "avg_pool{}d max_pool{}d max_pool{}d_with_indices adaptive_avg_pool{}d _adaptive_avg_pool{}d "
+        "adaptive_max_pool{}d fractional_max_pool{}d reflection_pad{}d replication_pad{}d upsample_nearest{}d "
+        "_upsample_nearest_exact{}d"
+    ).split()
 ]
 _UPSAMPLES = ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
 _UPSAMPLES += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"]
