@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from torch.utils.data import default_collate
 
 from ranp.costs.measuring import profile
@@ -22,6 +21,7 @@ from ranp.errors import DataError
 from ranp.files import atomic
 from ranp.paper import tasks, training
 from ranp.paper.comparison import Comparison, Contender
+from ranp.paper.guessing import always, frequencies
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
@@ -185,14 +185,8 @@ def _under(name: str, told: Progress) -> Progress:
 def _guess(task: Task, settings: Settings) -> dict[str, float]:
     """The task's figures for always answering the part that is most frequent in training: what chance is worth here."""
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
-    labels = torch.cat([samples[index][1].flatten() for index in range(len(samples))])
-    frequency = torch.bincount(labels[labels < task.classes], minlength=task.classes).to(torch.float32)
     others = task.valid_data(settings.size, settings.valid_objects, settings.seed)
-
-    def answer(target: Tensor) -> tuple[Tensor, Tensor]:
-        return frequency.reshape(1, -1, 1, 1, 1).expand(1, -1, *target.shape), target[None]
-
-    return task.evaluate(answer(others[index][1]) for index in range(len(others)))
+    return always(task, frequencies(task, samples, len(samples)), others)
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.learning import trivial
 from ranp.paper import tasks, training
+from ranp.paper.guessing import trivial
 
 BETTER = {"shapenet": 2.0, "brats": 3.0, "ucf101": 5.0, "sceneflow": 0.75}
 """The least factor on the figure of the best constant answer; the most, of an error."""

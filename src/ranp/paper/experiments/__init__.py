@@ -26,6 +26,7 @@ _NAMES = (
     "resources",
     "accuracy",
     "fast-training",
+    "learning",
 )
 """Each is the value of its name in the module of its name, imported when it is asked for; in the order of the paper."""
 

@@ -42,6 +42,7 @@ class Cell:
         origin: Take the plan that this cell makes, on its own task, instead of making one.
         among: Where ``sparsity`` is None: the least of the largest feasible sparsities of these cells, so that all of
             them can be pruned alike.
+        at_most: Where ``sparsity`` is None: no more than this, and no more than .95 of what would be feasible.
         trains: False: what the network costs is all that is asked for.
         data: Folder of the published data set; None for procedural samples.
     """
@@ -59,6 +60,7 @@ class Cell:
     equal: str | None = None
     origin: Cell | None = None
     among: tuple[Cell, ...] = ()
+    at_most: float | None = None
     trains: bool = True
     data: str | None = None
 

@@ -28,6 +28,8 @@ from ranp.tracing.tracer import Tracer
 __all__ = ["OURS", "Decision", "matching", "scores_of"]
 
 OURS = "ranp-f"
+_SHARE = 0.95
+"""Of the largest feasible sparsity, where it shall not be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Decision:
         sparsity = largest if cell.sparsity is None else cell.sparsity
         if cell.sparsity is None and cell.among:
             sparsity = min(self._largest_of(other, setting) for other in cell.among)
+        if cell.sparsity is None and cell.at_most is not None:
+            sparsity = min(cell.at_most, int(_SHARE * sparsity * 1e4) / 1e4)
         if cell.equal is not None:
             ours = selection(resolve(OURS), self._ours(full, setting, trace))
             target = _cost(full, _plan(ours, sparsity), setting.example, cell.equal)
