@@ -39,6 +39,7 @@ from ranp.costs.counting import CONVENTIONS, call_flops, call_macs, call_memory
 from ranp.costs.layers import leaves_of, owner, row_of
 from ranp.costs.profiles import Profile, ProfileRow
 from ranp.costs.step import StepSetup
+from ranp.costs.step.running import brief
 from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.running import calling, copies, dataless, randomness
 from ranp.running.recording import Kept, LeafCall, LeafRecorder, ModuleStack, OpCall, OpRecorder, SavedRecorder
@@ -191,16 +192,16 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
             if any(tensor.device.type == "meta" for tensor in calling.tensors_in((example, list(model.parameters())))):
                 raise UnsupportedError(
                     f"{type(model).__name__} does not run on this example without data"
-                    f" ({_brief(error)}); pass a model and an example that hold data,"
+                    f" ({brief(error)}); pass a model and an example that hold data,"
                     " or an example of the right shape"
                 ) from error
-            logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, _brief(error))
+            logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, brief(error))
         inputs = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, example)
         try:
             return _observe(copies.copy_model(model, meta=False), inputs, nullcontext(), convention)
         except Exception as error:
             raise UnsupportedError(
-                f"{type(model).__name__} does not run on the example ({_brief(error)}); pass the inputs"
+                f"{type(model).__name__} does not run on the example ({brief(error)}); pass the inputs"
                 " of one call: a tensor, a tuple of arguments or a dict of keywords"
             ) from error
 
@@ -221,11 +222,6 @@ def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Ke
         raise UnsupportedError("a trace does not hold training memory; use ranp.profile for convention='true'")
     parameters = {name: Kept(prod(shape), prod(shape) * _FLOAT32) for name, shape in trace.parameters.items()}
     return _assemble(convention, leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
-
-
-def _brief(error: Exception) -> str:
-    """An error of the network's own code, on one line."""
-    return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
 
 
 def _check(convention: str) -> None:
@@ -256,10 +252,10 @@ def _training_memory(model: nn.Module, inputs: Any, mode: AbstractContextManager
         logger.warning(
             "%s does not run in train mode on this example (%s); memory is that of eval mode with gradients",
             type(model).__name__,
-            _brief(refusal),
+            brief(refusal),
         )
         return _kept(model, inputs, mode, training=False)
-    logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", _brief(refusal))
+    logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", brief(refusal))
     return {name: Kept(item.elements // 2, item.bytes // 2) for name, item in kept.items()}
 
 

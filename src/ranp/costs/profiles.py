@@ -121,15 +121,9 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain values, ready for JSON."""
+        names = ("convention", "params", "macs", "flops", "memory", "params_mb", "gflops", "memory_mb")
         return {
-            "convention": self.convention,
-            "params": self.params,
-            "macs": self.macs,
-            "flops": self.flops,
-            "memory": self.memory,
-            "params_mb": self.params_mb,
-            "gflops": self.gflops,
-            "memory_mb": self.memory_mb,
+            **{name: getattr(self, name) for name in names},
             "uncounted": list(self.uncounted),
             "layers": [asdict(row) for row in self.rows],
         }

@@ -91,7 +91,7 @@ def trace_step(
         except Exception as error:
             logger.debug("a batch of two does not run either: %s", error)
         else:
-            logger.info("train mode refuses a batch of one (%s); traced with two", _brief(refusal))
+            logger.info("train mode refuses a batch of one (%s); traced with two", brief(refusal))
             return doubled
     raise UnsupportedError(
         f"{type(model).__name__} cannot run a step without data ({arguments.told(refusal)}). Pass the inputs of one "
@@ -99,7 +99,7 @@ def trace_step(
     ) from refusal
 
 
-def _brief(error: Exception) -> str:
+def brief(error: Exception) -> str:
     """An error of the network's own code, on one line."""
     return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
 
