@@ -25,6 +25,13 @@ def small_plan(**changes: Any) -> Plan:
     return Plan(**{**values, **changes})
 
 
+def cut_plan(**kept: tuple[int, ...]) -> Plan:
+    """Layers of four, six and three channels; those that are not named keep all."""
+    channels = {"a": 4, "b": 6, "head": 3}
+    whole = {name: kept.get(name, tuple(range(count))) for name, count in channels.items()}
+    return Plan(whole, channels, {}, Sparsity(0.5, 0, 13, 10))
+
+
 @st.composite
 def indices(draw: st.DrawFn) -> tuple[int, tuple[int, ...]]:
     """A size, and increasing indices below it."""

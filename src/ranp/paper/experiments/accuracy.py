@@ -11,12 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import FULL
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import FULL, OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import over_last_epochs
 from ranp.paper.experiments.studying import by_network, titled
-from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, in_the_papers_unit
 from ranp.paper.published.text import QUOTES, Quote
 
@@ -34,6 +31,7 @@ _TOGETHER = {
 """What the figures of a network have in common, where there is more than one."""
 _UNETS, _OTHERS = (0.3, 0.5, 0.7, 0.85), (0.15, 0.3, 0.45, 0.6)
 _COSTS = ("gflops", "memory_mb")
+_CUTS = texts.cuts(main.networks)
 
 
 def sparsities(wanted: Wanted, network: str) -> tuple[float, ...]:
@@ -136,7 +134,7 @@ def _caption(wanted: Wanted) -> str:
     if wanted.resources_only:
         return "Nothing is trained: what the networks cost that the accuracy of the main table's sparsity is of."
     return (
-        f"{texts.networks_of(wanted, 'and recipes')}, pruned by RANP-f at rising sparsities and trained once at each, "
+        f"{texts.trained_networks(wanted)}, pruned by RANP-f at rising sparsities and trained once at each, "
         f"{len(wanted.range)} time(s) at that of the main table. In brackets: what is removed of the full network, in "
         "percent; “removed” is a share of all channels, those that must stay among them. The drawings show the mean of "
         "the last five epochs and a standard deviation over them to each side; lines between points are for the eye "
@@ -144,15 +142,14 @@ def _caption(wanted: Wanted) -> str:
     )
 
 
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield texts.KEPT_ONE
+def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
     if wanted.resources_only:
         return
     yield "A row of one seed has no spread over seeds; how much seeds differ shows the row with more."
     yield "The paper draws such curves but prints figures at the sparsity of its main table only; its text adds:"
     for network in main.networks(wanted):
         yield from (f"{texts.NETWORKS[network]}: “{quote.words}”" for quote in _quoted(network))
-    yield from texts.cuts(wanted, main.networks(wanted))
+    yield from _CUTS(wanted, lines)
 
 
 ACCURACY = Experiment(
@@ -163,6 +160,6 @@ ACCURACY = Experiment(
     columns=_columns,
     record=_record,
     caption=_caption,
-    notes=_notes,
+    notes=(texts.KEPT_ONE, _notes),
     figures=_figures,
 )

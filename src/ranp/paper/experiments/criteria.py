@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.experiment import Experiment, Line, Wanted
-from ranp.paper.experiments.table import Column
+from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
 from ranp.paper.published import criteria
 
 __all__ = ["CRITERIA", "cell_of"]
@@ -48,32 +46,6 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
                 )
 
 
-def _caption(wanted: Wanted) -> str:
-    return (
-        "Each criterion at the largest sparsity at which every layer keeps a channel; rows do not remove the same "
-        f"share. {texts.small_networks(wanted, 'criteria')} In brackets: what is removed, in percent. Costs in the "
-        "paper's convention, for one call."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield (
-        "MNMG from the gradients of weights collapses behind batch norm: where the norm uses the statistics of the "
-        "batch, a channel before it may be scaled without changing the loss, so the signed products of its weights "
-        "and their gradients sum to zero, in every batch. MNMG-sum and MNMG-mean rank such channels by what is left "
-        "of that: rounding, and the norm's epsilon."
-    )
-    yield "Sum, mean and max are taken over the weights of a channel."
-    yield from texts.cuts(wanted, main.networks(wanted))
-    yield (
-        "Neuron mask: the gradient of a mask behind the norm, which no scaling cancels. The paper has no such row; "
-        "its SceneFlow rows of the main table rest on MNMG-sum."
-        if wanted.is_paper
-        else texts.NO_I3D
-    )
-    yield from texts.spreads(wanted)
-
-
 CRITERIA = Experiment(
     name="criteria",
     title="Vanilla pruning by each criterion at its largest sparsity",
@@ -89,6 +61,24 @@ CRITERIA = Experiment(
         *texts.merit(wanted),
     ),
     record=lambda line: {**line.key, **texts.papers_numbers(line, "sparsity"), **texts.numbers(line)},
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "Each criterion at the largest sparsity at which every layer keeps a channel; rows do not remove the same "
+        "share. {networks} In brackets: what is removed, in percent. Costs in the paper's convention, for one call.",
+        small=texts.ordered("criteria"),
+    ),
+    notes=(
+        "MNMG from the gradients of weights collapses behind batch norm: where the norm uses the statistics of the "
+        "batch, a channel before it may be scaled without changing the loss, so the signed products of its weights "
+        "and their gradients sum to zero, in every batch. MNMG-sum and MNMG-mean rank such channels by what is left "
+        "of that: rounding, and the norm's epsilon.",
+        "Sum, mean and max are taken over the weights of a channel.",
+        texts.cuts(main.networks),
+        texts.at("cpu", texts.NO_I3D),
+        texts.at(
+            "paper",
+            "Neuron mask: the gradient of a mask behind the norm, which no scaling cancels. The paper has no such row; "
+            "its SceneFlow rows of the main table rest on MNMG-sum.",
+        ),
+        texts.spreads,
+    ),
 )

@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
-from ranp.paper.experiments.table import Column
+from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.published import equal_resources
 from ranp.paper.published import main as main_table
 
@@ -65,26 +62,12 @@ def _cost(results: Results, cell: Cell, resource: str | None) -> int:
     return int(getattr(results[cell].slim, resource or ""))
 
 
-def _caption(wanted: Wanted) -> str:
-    return (
-        "Random and layer-wise pruning remove as many channels as it takes until their network costs no more FLOPs, or "
-        f"memory, than that of RANP-f at the paper's sparsity. {texts.small_networks(wanted, 'methods')} In brackets: "
-        "what is removed of the full network, in percent. Costs in the paper's convention, for one call."
-    )
-
-
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+def _closeness(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
     came = [100 * share for line in lines for share in line.measured]
     yield (
         f'How close they came, under "of RANP-f\'s": from {min(came):.2f} to {max(came):.2f} % of what RANP-f takes, '
         "never more. Channels are whole, so it is not met exactly."
     )
-    yield (
-        "† The method has no feasible sparsity that costs so little: every coupled set of channels kept its best one, "
-        "and as much as possible was removed elsewhere."
-    )
-    yield from texts.cuts(wanted, _NETWORKS)
-    yield from texts.spreads(wanted)
 
 
 EQUAL_RESOURCES = Experiment(
@@ -109,6 +92,17 @@ EQUAL_RESOURCES = Experiment(
         **texts.numbers(line),
     },
     measure=_shares,
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "Random and layer-wise pruning remove as many channels as it takes until their network costs no more FLOPs, or "
+        "memory, than that of RANP-f at the paper's sparsity. {networks} In brackets: what is removed of the full "
+        "network, in percent. Costs in the paper's convention, for one call.",
+        small=texts.ordered("methods"),
+    ),
+    notes=(
+        _closeness,
+        "† The method has no feasible sparsity that costs so little: every coupled set of channels kept its best one, "
+        "and as much as possible was removed elsewhere.",
+        texts.cuts(lambda wanted: _NETWORKS),
+        texts.spreads,
+    ),
 )

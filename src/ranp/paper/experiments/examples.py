@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.studying import by_network, titled
-from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES
 from ranp.paper.training import evaluation
 from ranp.reporting.folder import RunFolder
@@ -65,7 +64,7 @@ def _caption(wanted: Wanted) -> str:
     if wanted.resources_only:
         return "Nothing is trained, so nothing is predicted: what the networks cost that examples would be of."
     return (
-        f"{texts.networks_of(wanted, 'and recipes')}: the first {_COUNT} validation samples of each task, the truth "
+        f"{texts.trained_networks(wanted)}: the first {_COUNT} validation samples of each task, the truth "
         "beside what the full network, one pruned blindly and one pruned by RANP-f say, at the paper's sparsity, seed "
         "0, after the last epoch. The table tells how good the shown networks are over all validation samples."
     )
@@ -84,6 +83,6 @@ EXAMPLES = Experiment(
         **{name: line.found[0].figures[name] for name in FIGURES[line.network] if line.found[0].figures},
     },
     caption=_caption,
-    notes=lambda wanted, lines: (texts.KEPT_ONE,),
+    notes=(texts.KEPT_ONE,),
     figures=_figures,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ranp.paper.experiments.cell import FULL, Cell
+from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.results import Costs, Result
 from ranp.paper.experiments.running import Place
 from ranp.paper.experiments.scales import QUICK
@@ -18,7 +19,18 @@ from ranp.paper.published import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Experiment", "Line", "Presentation", "Results", "Wanted"]
+__all__ = [
+    "FULL",
+    "OURS",
+    "Cell",
+    "Column",
+    "Experiment",
+    "Line",
+    "Note",
+    "Presentation",
+    "Results",
+    "Wanted",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +180,10 @@ class Presentation:
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
+Note = str | Callable[[Wanted, Sequence[Line]], Iterable[str]]
+"""A note below a table, or what makes notes of its lines."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
     """A table or figure of the paper.
@@ -194,7 +210,7 @@ class Experiment:
     record: Callable[[Line], dict[str, Any] | list[dict[str, Any]]]
     heading: str = ""
     caption: Callable[[Wanted], str] = lambda wanted: ""
-    notes: Callable[[Wanted, Sequence[Line]], Iterable[str]] = lambda wanted, lines: ()
+    notes: tuple[Note, ...] = ()
     measure: Callable[[Wanted, Line, Results], Any] = lambda wanted, line, results: None
     figures: Callable[[Wanted, Sequence[Line], Results], Mapping[str, Figure]] = lambda wanted, lines, results: {}
 
@@ -227,7 +243,9 @@ class Experiment:
                 for title, group in groups
             ),
             caption=self.caption(wanted),
-            notes=tuple(self.notes(wanted, lines)),
+            notes=tuple(
+                itertools.chain(*([note] if isinstance(note, str) else note(wanted, lines) for note in self.notes))
+            ),
             records=tuple(itertools.chain(*(one if isinstance(one, list) else [one] for one in records))),
         )
         return Presentation(table, self.figures(wanted, lines, results))

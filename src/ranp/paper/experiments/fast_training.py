@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ranp.paper.experiments import texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Result
 from ranp.paper.experiments.scales import changes
 from ranp.paper.experiments.studying import titled
-from ranp.paper.experiments.table import Column
 from ranp.paper.published import quotes
 from ranp.paper.training.runs import records
 
@@ -198,6 +195,6 @@ FAST_TRAINING = Experiment(
     record=_record,
     measure=_shortest,
     caption=_caption,
-    notes=_notes,
+    notes=(_notes,),
     figures=_figures,
 )

@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import OURS, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.retained import ratios
 from ranp.paper.experiments.studying import by_network, studied, titled
-from ranp.paper.experiments.table import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -109,24 +106,6 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
     return drawn
 
 
-def _caption(wanted: Wanted) -> str:
-    networks = "The paper's 3D-UNets at its sizes" if wanted.is_paper else "Small networks"
-    return (
-        f"{networks}, scored by MPMG-sum on procedural samples, seed 0: how far apart the mean importances of layers "
-        "are, as scored, balanced (all layers have the same mean) and reweighted by the FLOPs of each layer. The "
-        "drawings have every channel (200 of those of wider layers), the CSV file every layer. The paper draws them "
-        "and prints no figures."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield "Layers without any importance, those that are not scored among them, are left out of smallest and largest."
-    yield texts.KEPT_ONE.replace(
-        "At this sparsity", "In the drawings of retained channels: at the main table's sparsity"
-    )
-    yield from texts.cuts(wanted, _networks(wanted))
-
-
 IMPORTANCE = Experiment(
     name="importance",
     title="Importance of channels by layer",
@@ -141,7 +120,20 @@ IMPORTANCE = Experiment(
     ),
     record=_record,
     measure=lambda wanted, line, results: studied(line.cells[0], results.place),
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "{networks}, scored by MPMG-sum on procedural samples, seed 0: how far apart the mean importances of layers "
+        "are, as scored, balanced (all layers have the same mean) and reweighted by the FLOPs of each layer. The "
+        "drawings have every channel (200 of those of wider layers), the CSV file every layer. The paper draws them "
+        "and prints no figures.",
+        "The paper's 3D-UNets at its sizes",
+        "Small networks",
+    ),
+    notes=(
+        "Layers without any importance, those that are not scored among them, are left out of smallest and largest.",
+        texts.KEPT_ONE.replace(
+            "At this sparsity", "In the drawings of retained channels: at the main table's sparsity"
+        ),
+        texts.cuts(_networks),
+    ),
     figures=_figures,
 )

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Wanted
-from ranp.paper.experiments.table import Column
+from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Wanted
 from ranp.paper.published import Row, initialisation
 
 __all__ = ["INITIALISATION", "ROWS", "cell_of"]
@@ -54,29 +51,6 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
             )
 
 
-def _caption(wanted: Wanted) -> str:
-    how = (
-        texts.PAPERS_NETWORKS
-        if wanted.is_paper
-        else "Small networks on procedural data; the paper's columns are those of its own networks and data."
-    )
-    return (
-        "Vanilla pruning and RANP-f of networks whose weights were drawn by Glorot's rule and orthogonally, all four "
-        f"at the least of their largest feasible sparsities. Nothing is trained. {how} In brackets: what is removed, "
-        "in percent. Costs in the paper's convention, for one call."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield "Own largest: the largest feasible sparsity of that method and initialisation alone."
-    yield from texts.cuts(wanted, main.networks(wanted))
-    yield (
-        "The paper's SceneFlow rows rest on MNMG-sum, ours on MPMG-sum."
-        if wanted.is_paper
-        else "I3D is left out, as in the main table."
-    )
-
-
 INITIALISATION = Experiment(
     name="initialisation",
     title="Glorot and orthogonal initialisation",
@@ -92,6 +66,16 @@ INITIALISATION = Experiment(
         *texts.costs(wanted),
     ),
     record=lambda line: {**line.key, **texts.papers_numbers(line, "sparsity"), **texts.numbers(line)},
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "Vanilla pruning and RANP-f of networks whose weights were drawn by Glorot's rule and orthogonally, all four "
+        "at the least of their largest feasible sparsities. Nothing is trained. {networks} In brackets: what is "
+        "removed, in percent. Costs in the paper's convention, for one call.",
+        small="Small networks on procedural data; the paper's columns are those of its own networks and data.",
+    ),
+    notes=(
+        "Own largest: the largest feasible sparsity of that method and initialisation alone.",
+        texts.cuts(main.networks),
+        texts.at("paper", "The paper's SceneFlow rows rest on MNMG-sum, ours on MPMG-sum."),
+        texts.at("cpu", "I3D is left out, as in the main table."),
+    ),
 )

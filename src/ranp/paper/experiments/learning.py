@@ -12,11 +12,8 @@ from typing import Any
 
 from ranp.paper import tasks
 from ranp.paper.experiments import texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.scales import CPU
-from ranp.paper.experiments.table import Column
 from ranp.paper.guessing import trivial
 from ranp.paper.recipe import Setting
 from ranp.paper.training.network import options_of
@@ -135,5 +132,5 @@ LEARNING = Experiment(
         "not look at its input."
     ),
     measure=_figures,
-    notes=_notes,
+    notes=(_notes,),
 )

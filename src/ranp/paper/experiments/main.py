@@ -11,9 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ranp.paper.experiments import texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.experiment import Experiment, Line, Wanted
-from ranp.paper.experiments.table import Column
+from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
 from ranp.paper.experiments.texts import METHODS, NETWORKS, NP
 from ranp.paper.published import Row, largest_sparsity, main
 
@@ -74,37 +72,6 @@ def _papers_largest(line: Line) -> str:
     return f"{largest_sparsity(line.network, line.method):.2f}" if line.method in ("vanilla", "ranp-f") else ""
 
 
-def _caption(wanted: Wanted) -> str:
-    if wanted.is_paper:
-        return (
-            "The paper's networks at its sizes and sparsities, scored on a few procedural samples instead of its data "
-            "sets. In brackets: what is removed, in percent. Costs in the paper's convention."
-        )
-    return (
-        f"Small networks on procedural data, {len(wanted.range)} seed(s), at the paper's sparsities. In brackets: what "
-        "is removed of the full network, in percent; the paper's reductions and accuracies are those of its own "
-        "networks and data, to compare the order of the methods, not the figures. Costs in the paper's convention, "
-        "for one sample."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield (
-        "† At this sparsity the method would leave a layer without channels (the largest feasible one stands under "
-        '"largest"): every coupled set of channels kept its best one instead, and as much as possible was removed '
-        "elsewhere."
-    )
-    yield texts.SNIP
-    yield from texts.cuts(wanted, networks(wanted))
-    yield (
-        "Without the data sets, rows that need scores (SNIP, vanilla, weighted, RANP) differ from the paper's; random "
-        "and layer-wise rows do not need them."
-        if wanted.is_paper
-        else texts.NO_I3D
-    )
-    yield from texts.spreads(wanted)
-
-
 MAIN = Experiment(
     name="main",
     title="Pruning capability of all methods",
@@ -125,6 +92,26 @@ MAIN = Experiment(
         **texts.numbers(line),
         **texts.papers_numbers(line),
     },
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "{networks}",
+        "The paper's networks at its sizes and sparsities, scored on a few procedural samples instead of its data "
+        "sets. In brackets: what is removed, in percent. Costs in the paper's convention.",
+        "Small networks on procedural data, {seeds} seed(s), at the paper's sparsities. In brackets: what is removed "
+        "of the full network, in percent; the paper's reductions and accuracies are those of its own networks and "
+        "data, to compare the order of the methods, not the figures. Costs in the paper's convention, for one sample.",
+    ),
+    notes=(
+        "† At this sparsity the method would leave a layer without channels (the largest feasible one stands under "
+        '"largest"): every coupled set of channels kept its best one instead, and as much as possible was removed '
+        "elsewhere.",
+        texts.SNIP,
+        texts.cuts(networks),
+        texts.at("cpu", texts.NO_I3D),
+        texts.at(
+            "paper",
+            "Without the data sets, rows that need scores (SNIP, vanilla, weighted, RANP) differ from the paper's; "
+            "random and layer-wise rows do not need them.",
+        ),
+        texts.spreads,
+    ),
 )

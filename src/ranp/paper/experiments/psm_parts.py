@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from ranp.choosing.plan import Plan
 from ranp.costs.measuring import profile
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import FULL, Cell, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
 from ranp.paper.published import psm_parts
 from ranp.paper.published.resource_tables import Part
@@ -63,31 +62,6 @@ def _measured(wanted: Wanted, line: Line, results: Results) -> dict[Part, tuple[
     return {part: (Costs.mean([one[part] for one in found]), full[part]) for part in _DIMS}
 
 
-def _caption(wanted: Wanted) -> str:
-    how = (
-        "The paper's network at its size, scored on a few procedural samples instead of SceneFlow."
-        if wanted.is_paper
-        else f"A small network, means over {len(wanted.range)} seed(s), beside the reductions of the paper's."
-    )
-    return (
-        "What the plans of the main table leave of the 2D layers of PSM, which see both images, and of its 3D layers. "
-        f"{how} In brackets: what is removed of that part, in percent. Costs in the paper's convention, for one call, "
-        "of convolutions, norms and pooling; activations are in neither part, so memory does not add up to the whole."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield texts.KEPT_ONE
-    yield texts.SNIP
-    yield from texts.cuts(wanted, (_NETWORK,))
-    if wanted.is_paper:
-        yield (
-            "The paper's RANP-f rests on MNMG-sum here. Its authors took the inputs of a transposed convolution for "
-            "its neurons, and count a pruned one with inputs and outputs the other way round; here its outputs are its "
-            "neurons, so the random and layer-wise rows, which need no data, differ from the paper's too."
-        )
-
-
 PSM_PARTS = Experiment(
     name="psm-parts",
     title="What is left of the 2D and the 3D layers of PSM",
@@ -108,6 +82,23 @@ PSM_PARTS = Experiment(
         **texts.papers_numbers(line),
     },
     measure=_measured,
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "What the plans of the main table leave of the 2D layers of PSM, which see both images, and of its 3D layers. "
+        "{networks} In brackets: what is removed of that part, in percent. Costs in the paper's convention, for one "
+        "call, of convolutions, norms and pooling; activations are in neither part, so memory does not add up to the "
+        "whole.",
+        "The paper's network at its size, scored on a few procedural samples instead of SceneFlow.",
+        "A small network, means over {seeds} seed(s), beside the reductions of the paper's.",
+    ),
+    notes=(
+        texts.KEPT_ONE,
+        texts.SNIP,
+        texts.cuts(lambda wanted: (_NETWORK,)),
+        texts.at(
+            "paper",
+            "The paper's RANP-f rests on MNMG-sum here. Its authors took the inputs of a transposed convolution for "
+            "its neurons, and count a pruned one with inputs and outputs the other way round; here its outputs are its "
+            "neurons, so the random and layer-wise rows, which need no data, differ from the paper's too.",
+        ),
+    ),
 )

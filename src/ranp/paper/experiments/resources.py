@@ -10,11 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
 from ranp.paper.experiments.studying import by_network, studied, titled
-from ranp.paper.experiments.table import Column
 from ranp.paper.published import largest_sparsity
 from ranp.reporting.study import Step, Sweep
 
@@ -88,26 +86,6 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
     }
 
 
-def _caption(wanted: Wanted) -> str:
-    return (
-        f"{texts.networks_of(wanted)}: the largest sparsity that leaves every layer a channel, with reweighting "
-        "(RANP-f) and without (vanilla), and what the slim network takes there; in brackets what is removed of the "
-        "full one, in percent. “removed” is a share of all channels, those that must stay among them. The drawings run "
-        "from 0 to the largest; the CSV file has every point, parameters included, and those sparsities that are not "
-        "feasible."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield "Exact costs of slim networks in the paper's convention, for one sample; one seed; nothing is trained."
-    yield (
-        "Scored on a few procedural samples, not on the paper's data sets; the largest sparsities depend on them."
-        if wanted.is_paper
-        else "The paper's largest sparsities are those of its own, wider networks."
-    )
-    yield from texts.cuts(wanted, main.networks(wanted))
-
-
 RESOURCES = Experiment(
     name="resources",
     title="Resources against sparsity",
@@ -123,7 +101,22 @@ RESOURCES = Experiment(
     ),
     record=_record,
     measure=_sweeps,
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "{networks}: the largest sparsity that leaves every layer a channel, with reweighting (RANP-f) and without "
+        "(vanilla), and what the slim network takes there; in brackets what is removed of the full one, in percent. "
+        "“removed” is a share of all channels, those that must stay among them. The drawings run from 0 to the "
+        "largest; the CSV file has every point, parameters included, and those sparsities that are not feasible.",
+        texts.PAPERS,
+        texts.SMALL,
+    ),
+    notes=(
+        "Exact costs of slim networks in the paper's convention, for one sample; one seed; nothing is trained.",
+        texts.at(
+            "paper",
+            "Scored on a few procedural samples, not on the paper's data sets; the largest sparsities depend on them.",
+        ),
+        texts.at("cpu", "The paper's largest sparsities are those of its own, wider networks."),
+        texts.cuts(main.networks),
+    ),
     figures=_figures,
 )

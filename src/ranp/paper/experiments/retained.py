@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Result
 from ranp.paper.experiments.studying import by_network, titled
-from ranp.paper.experiments.table import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,13 +55,6 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
     return drawn
 
 
-def _caption(wanted: Wanted) -> str:
-    return (
-        f"{texts.networks_of(wanted)} at the paper's sparsities, seed 0: the share of its channels that each layer "
-        "retains. The drawings and the CSV file have every layer. The paper draws such ratios and prints no figures."
-    )
-
-
 RETAINED = Experiment(
     name="retained",
     title="Channels retained by layer",
@@ -82,8 +74,13 @@ RETAINED = Experiment(
         {**line.key, "layer": name, "kept": kept, "channels": channels}
         for name, (kept, channels) in line.found[0].widths.items()
     ],
-    caption=_caption,
-    notes=lambda wanted, lines: (
+    caption=texts.caption(
+        "{networks} at the paper's sparsities, seed 0: the share of its channels that each layer retains. The drawings "
+        "and the CSV file have every layer. The paper draws such ratios and prints no figures.",
+        texts.PAPERS,
+        texts.SMALL,
+    ),
+    notes=(
         texts.KEPT_ONE,
         "Layers whose channels must all stay, such as the last one, retain all of them.",
     ),

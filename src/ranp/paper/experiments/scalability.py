@@ -11,11 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ranp.choosing.plan import Plan
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.agreement import agreement, rank_correlation
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
-from ranp.paper.experiments.scales import changes, told
-from ranp.paper.experiments.table import Column
+from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.published import main as main_table
 from ranp.paper.recipe import Setting
 from ranp.scoring.scores import Scores
@@ -29,6 +25,7 @@ _SMALL: Mapping[str, Mapping[str, int]] = {
 }
 _PRINTED = {"unet3d-shapenet": "large", "unet3d-brats": "small"}
 """Where the paper planned each network."""
+_CORRELATION = "Rank correlation: Spearman's, of the raw scores inside each layer, mean weighted by channels."
 _SHARED = {"shared": "channels in both %", "chance": "by chance %", "apart": "widths apart %"}
 
 
@@ -99,42 +96,6 @@ def _correlation(line: Line) -> str:
     return mean if isinstance(mean, str) else f"{mean:.3f}"
 
 
-def _caption(wanted: Wanted) -> str:
-    how = (
-        "The paper's networks at its sizes of training, scored on a few procedural samples instead of its data sets."
-        if wanted.is_paper
-        else texts.small_networks(wanted)
-    )
-    return (
-        "RANP-f at the paper's sparsity with scores taken on samples of the size of training, and on small ones. "
-        f"{how} In brackets: what is removed of the full network, in percent. Costs in the paper's convention, for one "
-        "call at the size of training."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield (
-        "Channels in both: those that both plans keep, of those that the plan of the large size keeps, in layers that "
-        "either cuts. By chance: what that would be if channels were drawn blindly at the same widths. Widths apart: "
-        "the differences of the layers' widths, added up, of all widths of the large plan."
-    )
-    if not wanted.resources_only:
-        yield "Rank correlation: Spearman's, of the raw scores inside each layer, mean weighted by channels."
-    yield (
-        "Reweighting sees the ratios of the layers' costs alone, which in a 3D-UNet are the same at every size that "
-        "its poolings divide without rest."
-    )
-    yield (
-        "The paper plans ShapeNet at the size of training and BraTS at the small one; those rows have the paper's "
-        "figures beside them."
-    )
-    yield texts.KEPT_ONE
-    for network in () if wanted.is_paper else _PRINTED:
-        own = changes(_settings(wanted, network))
-        yield f"Cut: {told(wanted.scale, texts.NP[network][0], quick=wanted.quick)}{own and f', but {own}'}."
-    yield from texts.spreads(wanted)
-
-
 SCALABILITY = Experiment(
     name="scalability",
     title="Plans made at a small size, networks trained at a large one",
@@ -158,6 +119,23 @@ SCALABILITY = Experiment(
         **texts.numbers(line),
     },
     measure=_compared,
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "RANP-f at the paper's sparsity with scores taken on samples of the size of training, and on small ones. "
+        "{networks} In brackets: what is removed of the full network, in percent. Costs in the paper's convention, for "
+        "one call at the size of training.",
+        "The paper's networks at its sizes of training, scored on a few procedural samples instead of its data sets.",
+    ),
+    notes=(
+        "Channels in both: those that both plans keep, of those that the plan of the large size keeps, in layers that "
+        "either cuts. By chance: what that would be if channels were drawn blindly at the same widths. Widths apart: "
+        "the differences of the layers' widths, added up, of all widths of the large plan.",
+        lambda wanted, lines: () if wanted.resources_only else (_CORRELATION,),
+        "Reweighting sees the ratios of the layers' costs alone, which in a 3D-UNet are the same at every size that "
+        "its poolings divide without rest.",
+        "The paper plans ShapeNet at the size of training and BraTS at the small one; those rows have the paper's "
+        "figures beside them.",
+        texts.KEPT_ONE,
+        texts.cuts(lambda wanted: _PRINTED, _settings),
+        texts.spreads,
+    ),
 )

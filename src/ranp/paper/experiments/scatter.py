@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.studying import titled
-from ranp.paper.experiments.table import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,18 +67,6 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
     return {"scatter": drawn("", "ours"), "scatter-paper": drawn("paper_", "the paper's table")}
 
 
-def _caption(wanted: Wanted) -> str:
-    networks = (
-        "The paper's networks at its sizes, scored on procedural samples instead of its data sets"
-        if wanted.is_paper
-        else "Small networks on procedural data at the paper's sparsities, mean over the main table's seeds"
-    )
-    return (
-        f"{networks}: what each method leaves, beside the same of the paper's table. Costs in the paper's convention, "
-        "of one sample; in the drawings as shares of the full network's, on logarithmic axes, bottom-left is best."
-    )
-
-
 SCATTER = Experiment(
     name="scatter",
     title="FLOPs against memory of all methods",
@@ -87,7 +74,12 @@ SCATTER = Experiment(
     lines=_lines,
     columns=_columns,
     record=_record,
-    caption=_caption,
-    notes=lambda wanted, lines: (texts.KEPT_ONE, texts.SNIP),
+    caption=texts.caption(
+        "{networks}: what each method leaves, beside the same of the paper's table. Costs in the paper's convention, "
+        "of one sample; in the drawings as shares of the full network's, on logarithmic axes, bottom-left is best.",
+        "The paper's networks at its sizes, scored on procedural samples instead of its data sets",
+        "Small networks on procedural data at the paper's sparsities, mean over the main table's seeds",
+    ),
+    notes=(texts.KEPT_ONE, texts.SNIP),
     figures=_figures,
 )

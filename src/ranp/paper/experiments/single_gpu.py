@@ -13,10 +13,8 @@ from ranp.choosing.plan import Plan
 from ranp.costs.memory import training_memory
 from ranp.costs.step import TrainingStep
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.experiment import Experiment, Line, Results, Wanted
+from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.scales import changes, told
-from ranp.paper.experiments.table import Column
 from ranp.paper.experiments.transfer import SPARSITY
 from ranp.paper.published import OnGpus, Row, quotes, single_gpu
 from ranp.paper.published import main as main_table
@@ -125,20 +123,6 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
     yield from texts.merit(wanted)
 
 
-def _caption(wanted: Wanted) -> str:
-    how = (
-        "The paper's networks at its sizes, scored on a few procedural samples instead of ShapeNet."
-        if wanted.is_paper
-        else f"Small networks on procedural data, {len(wanted.range)} seed(s), all trained with the same batch; the "
-        "paper's columns are those of its own networks and data."
-    )
-    return (
-        "What a deeper network costs, full and pruned by RANP-f, and how many samples of a training step fit into the "
-        f"memory of one GPU. {how} In brackets: what is removed of the full network, in percent. Costs in the paper's "
-        "convention, for one call."
-    )
-
-
 def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
     recipe = cell_of(wanted, _DEEP, FULL, 0).recipe()
     yield (
@@ -149,11 +133,8 @@ def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
     )
     yield texts.KEPT_ONE
     if not wanted.is_paper:
-        yield (
-            f"Cut: {told(wanted.scale, 'shapenet', quick=wanted.quick)}; the deeper network with "
-            f"{changes(_deeper(wanted))}."
-        )
-    yield from texts.spreads(wanted)
+        cut = told(wanted.scale, "shapenet", quick=wanted.quick)
+        yield f"Cut: {cut}; the deeper network with {changes(_deeper(wanted))}."
 
 
 SINGLE_GPU = Experiment(
@@ -174,6 +155,13 @@ SINGLE_GPU = Experiment(
         **texts.numbers(line),
     },
     measure=_measured,
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        "What a deeper network costs, full and pruned by RANP-f, and how many samples of a training step fit into the "
+        "memory of one GPU. {networks} In brackets: what is removed of the full network, in percent. Costs in the "
+        "paper's convention, for one call.",
+        "The paper's networks at its sizes, scored on a few procedural samples instead of ShapeNet.",
+        "Small networks on procedural data, {seeds} seed(s), all trained with the same batch; the paper's columns are "
+        "those of its own networks and data.",
+    ),
+    notes=(_notes, texts.spreads),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ranp.paper.experiments.experiment import Line, Wanted
+from ranp.paper.experiments.experiment import Line, Note, Wanted
 from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epochs, over_seeds
-from ranp.paper.experiments.scales import told
+from ranp.paper.experiments.scales import changes, told
 from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
 from ranp.paper.recipe import Setting
@@ -21,6 +21,10 @@ KEPT_ONE = (
 SNIP = "SNIP's sparsity is a share of single weights, at most the largest feasible one."
 NO_I3D = "I3D is left out: its last pooling needs 224 pixels."
 PAPERS_NETWORKS = "The paper's networks at its sizes, scored on a few procedural samples instead of its data sets."
+SMALL_NETWORKS = (
+    "Small networks on procedural data, {seeds} seed(s); the paper's columns are those of its own networks and data."
+)
+PAPERS, SMALL = "The paper's networks at its sizes", "Small networks on procedural data"
 
 METHODS, NETWORKS = looks.TITLES, looks.NETWORKS
 """The methods of the main table by the paper's names, in its order; and its networks."""
@@ -208,30 +212,44 @@ def merit_numbers(line: Line) -> dict[str, Any]:
     return found
 
 
-def networks_of(wanted: Wanted, what: str = "at its sizes") -> str:
-    """Whose networks they are, for the beginning of a sentence."""
-    return f"The paper's networks {what}" if wanted.is_paper else "Small networks on procedural data"
+def caption(text: str, paper: str = PAPERS_NETWORKS, small: str = SMALL_NETWORKS) -> Callable[[Wanted], str]:
+    """A caption in which ``{networks}`` stands for a sentence by the scale, and there ``{seeds}`` for how many."""
+
+    def made(wanted: Wanted) -> str:
+        return text.format(networks=(paper if wanted.is_paper else small).format(seeds=len(wanted.range)))
+
+    return made
 
 
-def small_networks(wanted: Wanted, compared: str = "") -> str:
-    """How networks of a table were made: the paper's, or small ones; ``compared``: whose order can be compared."""
-    if wanted.is_paper:
-        return PAPERS_NETWORKS
-    order = f", to compare the order of the {compared}, not the figures" if compared else ""
-    return (
-        f"Small networks on procedural data, {len(wanted.range)} seed(s); the paper's columns are those of its own "
-        f"networks and data{order}."
-    )
+def trained_networks(wanted: Wanted) -> str:
+    """Whose networks were trained, for the beginning of a sentence."""
+    return "The paper's networks and recipes" if wanted.is_paper else SMALL
 
 
-def cuts(wanted: Wanted, networks: Iterable[str]) -> list[str]:
-    """What the small scale changes of the recipes of these networks."""
-    if wanted.is_paper:
-        return []
-    return [f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}." for name in networks]
+def ordered(what: str) -> str:
+    """What small networks can be compared with the paper's by."""
+    return f"{SMALL_NETWORKS.removesuffix('.')}, to compare the order of the {what}, not the figures."
 
 
-def spreads(wanted: Wanted) -> list[str]:
+def at(scale: str, note: str) -> Note:
+    """A note below the table of that scale alone."""
+    return lambda wanted, lines: [note] if wanted.scale == scale else []
+
+
+def cuts(
+    networks: Callable[[Wanted], Iterable[str]], but: Callable[[Wanted, str], Iterable[Setting]] = lambda _, __: ()
+) -> Callable[[Wanted, Sequence[Line]], Iterator[str]]:
+    """What the small scale changes of the recipes of networks, and ``but``: what a table changes of that."""
+
+    def notes(wanted: Wanted, lines: object) -> Iterator[str]:
+        for name in () if wanted.is_paper else networks(wanted):
+            own = changes(but(wanted, name))
+            yield f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}{own and f', but {own}'}."
+
+    return notes
+
+
+def spreads(wanted: Wanted, lines: object) -> list[str]:
     """What the plus-minus of ``merit`` means."""
     if wanted.resources_only:
         return []

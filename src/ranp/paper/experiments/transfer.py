@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ranp.paper.experiments import texts
-from ranp.paper.experiments.cell import FULL, Cell
-from ranp.paper.experiments.deciding import OURS
-from ranp.paper.experiments.experiment import Experiment, Line, Wanted
-from ranp.paper.experiments.scales import changes, told
-from ranp.paper.experiments.table import Column
+from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Wanted
 from ranp.paper.published import transfer
 from ranp.paper.recipe import Setting
 
@@ -54,33 +50,6 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
             )
 
 
-def _caption(wanted: Wanted) -> str:
-    how = (
-        "The paper's 23-layer networks at its sizes, scored on a few procedural samples instead of its data sets."
-        if wanted.is_paper
-        else f"Small networks on procedural data, {len(wanted.range)} seed(s), both as wide as each other; the paper's "
-        "figures are those of its own networks and data."
-    )
-    return (
-        f"RANP-f at {100 * SPARSITY:.0f} % of the channels: with channels chosen on the task that is trained, and "
-        f"(T-RANP-f) on the other one. {how} In brackets: what is removed, in percent. Costs in the paper's "
-        "convention, for one call; the paper prints none."
-    )
-
-
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    yield (
-        "A plan is made with the strength of reweighting, the samples and the costs of the task it is made on; what "
-        'differs between the two networks, inputs and classes, it leaves alone. Under "removed" stands the share of '
-        "the channels of the network that it was made on."
-    )
-    yield texts.KEPT_ONE
-    for task in () if wanted.is_paper else _TASKS:
-        own = changes(_settings(wanted, task))
-        yield f"Cut: {told(wanted.scale, task, quick=wanted.quick)}{own and f', but {own}'}."
-    yield from texts.spreads(wanted)
-
-
 TRANSFER = Experiment(
     name="transfer",
     title="Transfer of widths between ShapeNet and BraTS",
@@ -96,6 +65,23 @@ TRANSFER = Experiment(
         *texts.merit(wanted),
     ),
     record=lambda line: {**line.key, **texts.numbers(line)},
-    caption=_caption,
-    notes=_notes,
+    caption=texts.caption(
+        f"RANP-f at {100 * SPARSITY:.0f} % of the channels: with channels chosen on the task that is trained, and "
+        "(T-RANP-f) on the other one. {networks} In brackets: what is removed, in percent. Costs in the paper's "
+        "convention, for one call; the paper prints none.",
+        "The paper's 23-layer networks at its sizes, scored on a few procedural samples instead of its data sets.",
+        "Small networks on procedural data, {seeds} seed(s), both as wide as each other; the paper's figures are those "
+        "of its own networks and data.",
+    ),
+    notes=(
+        "A plan is made with the strength of reweighting, the samples and the costs of the task it is made on; what "
+        'differs between the two networks, inputs and classes, it leaves alone. Under "removed" stands the share of '
+        "the channels of the network that it was made on.",
+        texts.KEPT_ONE,
+        texts.cuts(
+            lambda wanted: ("unet3d-shapenet", "unet3d-brats"),
+            lambda wanted, network: _settings(wanted, network.removeprefix("unet3d-")),
+        ),
+        texts.spreads,
+    ),
 )
