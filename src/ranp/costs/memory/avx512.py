@@ -7,8 +7,6 @@ measured there.
 
 from __future__ import annotations
 
-from math import prod
-
 from ranp.costs.memory.layouts import (
     Pass,
     blocked_data,
@@ -18,6 +16,8 @@ from ranp.costs.memory.layouts import (
     is_by_points,
     padded,
     thinned,
+    window,
+    with_bias,
 )
 from ranp.costs.memory.products import data_by_products, forward_by_products, weight_by_products
 from ranp.costs.memory.shapes import Shapes
@@ -40,11 +40,17 @@ def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
     return blocked_weight(shapes, into=into, out=out)
 
 
-def _window(shapes: Shapes, cpu: Cpu) -> int:
-    """The scratchpad of the channels-last kernels: a padded copy of one sample of the output for every thread."""
-    overhang = [(size - 1) // step for size, step in zip(shapes.kernel, shapes.stride, strict=True)]
-    extents = prod(extent + more for extent, more in zip(shapes.reach, overhang, strict=True))
-    return cpu.threads * (32792 + -(-shapes.out * extents * shapes.item // 4096) * 4096)
+def _is_converted(shapes: Shapes, cpu: Cpu) -> bool:
+    """Without instructions for 16 bits the kernels that compute channels-last are not taken."""
+    return shapes.is_half and cpu.level == "core"
+
+
+def _stepping_block(shapes: Shapes) -> int:
+    """Input channels in a block of the kernel that steps."""
+    into = padded(shapes.into // shapes.groups, BLOCK)
+    if shapes.is_half:
+        return 2 * BLOCK if into == 3 * BLOCK else min(into, 4 * BLOCK)
+    return min(into, 2 * BLOCK)
 
 
 def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
@@ -53,11 +59,9 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
         return Pass(_weight(shapes) + shapes.weight * shapes.item, 0)
     if shapes.is_transposed:
         layouts = data_layouts(shapes.mirrored(), cpu)
-        if (shapes.is_strided and not shapes.is_half) or not has_bias:
-            return layouts
-        return Pass(layouts.sources, layouts.result, _data(shapes, out=True) * 4 // shapes.item)
+        return with_bias(shapes, layouts) if has_bias else layouts
     if shapes.is_depthwise and len(shapes.space) == 3:
-        if shapes.is_dilated or shapes.is_half:
+        if shapes.is_dilated or _is_converted(shapes, cpu):
             return forward_by_products(shapes, cpu)
         return Pass(data_to_last(shapes, out=False) + _weight(shapes), data_to_last(shapes, out=True), is_last=True)
     if any(size > 6 and extent < 5 for size, extent in zip(shapes.kernel, shapes.space, strict=True)):
@@ -72,19 +76,25 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
 def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     """The gradient of the input."""
     if shapes.is_last:
-        scratch = _window(shapes, cpu) if shapes.is_strided else 0
+        scratch = window(shapes, cpu, _stepping_block(shapes)) if shapes.is_strided else 0
         return Pass(_weight(shapes) + shapes.weight * shapes.item, 0, scratch)
     if shapes.is_transposed:
         return forward_layouts(shapes.mirrored(), cpu)
+    if _is_stepping(shapes, cpu):
+        block = _stepping_block(shapes)
+        sources = data_to_last(shapes, out=True) + blocked_weight(shapes, into=block, out=2 if shapes.is_half else 1)
+        return Pass(sources, data_to_last(shapes, out=False), window(shapes, cpu, block), is_last=True)
     if shapes.is_depthwise and (len(shapes.space) == 3 or shapes.is_dilated):
         return data_by_products(shapes, cpu)
-    if shapes.is_strided and not shapes.is_depthwise and not shapes.is_half:
-        block = min(64, padded(shapes.into, BLOCK)) if shapes.into < 32 else 32
-        weight = _weight(shapes, into=block, out=1)
-        sources = data_to_last(shapes, out=True) + weight
-        return Pass(sources, data_to_last(shapes, out=False), _window(shapes, cpu), is_last=True)
     scratch = 2 * _data(shapes, out=False) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
     return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False), scratch)
+
+
+def _is_stepping(shapes: Shapes, cpu: Cpu) -> bool:
+    """Whether the gradient of the input is computed channels-last: with strides, depthwise only in 16 bits."""
+    if not shapes.is_strided or is_by_points(shapes) or _is_converted(shapes, cpu):
+        return False
+    return not shapes.is_depthwise or shapes.is_half
 
 
 def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:

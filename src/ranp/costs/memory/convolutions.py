@@ -78,9 +78,13 @@ def is_estimate(call: Call, cpu: Cpu) -> bool:
     dtype = call.inputs[0].dtype
     if cpu.isa == "none" or dtype not in (torch.float32, *cpu.halves):
         return False
-    if cpu.isa == "other" or (dtype in cpu.halves and cpu.isa != "avx512"):
+    if cpu.isa == "other" or (dtype in cpu.halves and not _is_surveyed(dtype, cpu)):
         return True
     return any(tensor.bytes > _LARGEST for tensor in (*call.inputs, *call.outputs))
+
+
+def _is_surveyed(half: torch.dtype, cpu: Cpu) -> bool:
+    return half == torch.bfloat16 and cpu.isa == "avx512" and cpu.level != "other"
 
 
 def _copied(shapes: Shapes, cpu: Cpu, tensor: Sized) -> int:

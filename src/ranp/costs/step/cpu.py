@@ -21,11 +21,15 @@ class Cpu:
             AVX2 stand in for them), or ``"none"`` where torch does without oneDNN.
         threads: Threads of one operator.
         halves: Types of 16 bits whose convolutions torch gives to oneDNN.
+        level: What AVX-512 computes bfloat16 with: ``"core"`` (instructions for float32, between conversions),
+            ``"bf16"`` (its own instructions), or ``"other"`` (AMX and what follows: the kernels are not known; those
+            for ``"bf16"`` stand in for them).
     """
 
     isa: str = "avx2"
     threads: int = 1
     halves: tuple[torch.dtype, ...] = ()
+    level: str = "core"
 
     @property
     def block(self) -> int:
@@ -37,7 +41,7 @@ def this_cpu() -> Cpu:
     """The CPU, the library and the number of threads of this process at this moment."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:  # type: ignore[no-untyped-call]
         return Cpu("none", torch.get_num_threads())
-    return Cpu(_isa(), torch.get_num_threads(), _halves())
+    return Cpu(_isa(), torch.get_num_threads(), _halves(), _level())
 
 
 @cache
@@ -61,12 +65,24 @@ def _isa() -> str:
     return "avx2" if narrow == _NARROW and wide < 24 * 24 else "other"
 
 
-def _padded_weight(out: int, into: int) -> int:
+@cache
+def _level() -> str:
+    """Asks oneDNN likewise: in bfloat16 it pads 33 input channels to a block, to a pair, or with AMX to two blocks."""
+    if _isa() != "avx512" or torch.bfloat16 not in _halves():
+        return "core"
+    try:
+        channels = _padded_weight(64, 33, torch.bfloat16) // 64
+    except (AttributeError, RuntimeError):
+        return "other"
+    return {48: "core", 34: "bf16"}.get(channels, "other")
+
+
+def _padded_weight(out: int, into: int, dtype: torch.dtype = torch.float32) -> int:
     """Elements per point of the kernel of a weight in the layout that oneDNN chooses for it."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily(), torch.no_grad():
-        weight = torch.zeros(out, into, 3, 3, 3, dtype=torch.float32, device="cpu").to_mkldnn()
+        weight = torch.zeros(out, into, 3, 3, 3, dtype=dtype, device="cpu").to_mkldnn()
         places = [1, 1, 1]
-        laid = torch.ops.aten.mkldnn_reorder_conv3d_weight(weight, places, places, places, 1, [2, into, 8, 8, 8])
-        return int(torch.ops.mkldnn._nbytes(laid)) // (4 * 27)
+        laid = torch.ops.aten.mkldnn_reorder_conv3d_weight(weight, places, places, places, 1, [2, into, 16, 16, 16])
+        return int(torch.ops.mkldnn._nbytes(laid)) // (dtype.itemsize * 27)
