@@ -7,13 +7,17 @@ measured there.
 
 from __future__ import annotations
 
+from math import prod
+
 from ranp.costs.memory.layouts import (
     Pass,
     blocked_data,
     blocked_weight,
     data_to_last,
     depthwise_weight,
+    extents_of,
     is_by_points,
+    is_channelwise,
     padded,
     thinned,
     window,
@@ -27,17 +31,27 @@ BLOCK = 16
 _WIDEST = 14
 """Width of a kernel up to which oneDNN computes the gradient of its weights directly."""
 
+_SHORT = 14
+"""Length of a row up to which kernels of one in 16 bits copy what they sum."""
+
+
+def _block(shapes: Shapes) -> int:
+    """Channels in a block; fewer where groups are narrow, none where they do not fill any."""
+    if shapes.groups == 1 or is_channelwise(shapes):
+        return BLOCK
+    into, out = shapes.into // shapes.groups, shapes.out // shapes.groups
+    return next((block for block in (BLOCK, BLOCK // 2, BLOCK // 4) if into % block == out % block == 0), 0)
+
 
 def _data(shapes: Shapes, *, out: bool, block: int = BLOCK) -> int:
-    return blocked_data(shapes, block, out=out)
+    return blocked_data(shapes, min(block, _block(shapes)), out=out)
 
 
 def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
-    if shapes.is_depthwise:
+    if is_channelwise(shapes):
         return depthwise_weight(shapes, out)
-    if shapes.groups > 1:  # narrow groups come in narrow blocks
-        into, out = min(into, 4), min(out, 4)
-    return blocked_weight(shapes, into=into, out=out)
+    block = _block(shapes) or BLOCK
+    return blocked_weight(shapes, into=min(into, block), out=min(out, block))
 
 
 def _is_converted(shapes: Shapes, cpu: Cpu) -> bool:
@@ -60,11 +74,11 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
     if shapes.is_transposed:
         layouts = data_layouts(shapes.mirrored(), cpu)
         return with_bias(shapes, layouts) if has_bias else layouts
-    if shapes.is_depthwise and len(shapes.space) == 3:
+    if is_channelwise(shapes) and len(shapes.space) == 3:
         if shapes.is_dilated or _is_converted(shapes, cpu):
             return forward_by_products(shapes, cpu)
         return Pass(data_to_last(shapes, out=False) + _weight(shapes), data_to_last(shapes, out=True), is_last=True)
-    if any(size > 6 and extent < 5 for size, extent in zip(shapes.kernel, shapes.space, strict=True)):
+    if shapes.padding[-1] > shapes.reach[-1] or not _block(shapes):
         return forward_by_products(shapes, cpu)
     if shapes.groups == 1 and shapes.into < BLOCK and not is_by_points(shapes):
         return Pass(_weight(shapes, into=2 if shapes.is_half else 1), _data(shapes, out=True))
@@ -77,24 +91,33 @@ def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     """The gradient of the input."""
     if shapes.is_last:
         scratch = window(shapes, cpu, _stepping_block(shapes)) if shapes.is_strided else 0
-        return Pass(_weight(shapes) + shapes.weight * shapes.item, 0, scratch)
+        return Pass(_weight(shapes) + shapes.weight * shapes.item, 0, scratch, is_last=True)
     if shapes.is_transposed:
         return forward_layouts(shapes.mirrored(), cpu)
     if _is_stepping(shapes, cpu):
         block = _stepping_block(shapes)
         sources = data_to_last(shapes, out=True) + blocked_weight(shapes, into=block, out=2 if shapes.is_half else 1)
         return Pass(sources, data_to_last(shapes, out=False), window(shapes, cpu, block), is_last=True)
-    if shapes.is_depthwise and (len(shapes.space) == 3 or shapes.is_dilated):
+    if shapes.is_dilated and (shapes.is_strided or is_channelwise(shapes)) and not is_by_points(shapes):
+        return data_by_products(shapes, cpu)
+    if (is_channelwise(shapes) and len(shapes.space) == 3) or _overhangs(shapes) or not _block(shapes):
         return data_by_products(shapes, cpu)
     scratch = 2 * _data(shapes, out=False) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
     return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False), scratch)
 
 
 def _is_stepping(shapes: Shapes, cpu: Cpu) -> bool:
-    """Whether the gradient of the input is computed channels-last: with strides, depthwise only in 16 bits."""
-    if not shapes.is_strided or is_by_points(shapes) or _is_converted(shapes, cpu):
+    """Whether the gradient of the input is computed channels-last: with strides, narrow groups only in 16 bits."""
+    if not shapes.is_strided or shapes.is_dilated or _is_converted(shapes, cpu):
         return False
-    return not shapes.is_depthwise or shapes.is_half
+    if shapes.groups == 1 or shapes.out // shapes.groups > BLOCK:
+        return True
+    return shapes.is_half and (is_channelwise(shapes) or not _block(shapes))
+
+
+def _overhangs(shapes: Shapes) -> bool:
+    """Whether a row is shorter than what the kernel needs beyond its padding."""
+    return extents_of(shapes)[-1] - 1 - shapes.padding[-1] > shapes.space[-1]
 
 
 def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
@@ -103,14 +126,22 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         return Pass(shapes.weight * shapes.item, _weight(shapes), _sums(shapes, cpu), is_last=True)
     if shapes.is_transposed:
         return weight_layouts(shapes.mirrored(), cpu)
+    if shapes.is_half and is_by_points(shapes):
+        sources = _data(shapes, out=True) + _data(shapes, out=False)
+        return Pass(sources, _weight(shapes), _sums_by_points(shapes, cpu) + thinned(shapes, cpu.threads, BLOCK))
     dims = len(shapes.space)
     few = shapes.groups == 1 and shapes.into < BLOCK and not is_by_points(shapes)
-    first = few and (shapes.out % BLOCK == 0 if shapes.is_half else shapes.into < 4)
+    is_narrow = shapes.kernel[-1] > 2 * shapes.space[-1]
+    first = few and (shapes.out % BLOCK == 0 and not is_narrow if shapes.is_half else shapes.into < 4)
     is_padded = any(shapes.padding)
-    if shapes.is_depthwise:
-        by_products = dims == 3 or shapes.is_dilated or any(size != 3 for size in shapes.kernel)
+    if is_channelwise(shapes):
+        sizes = zip(shapes.kernel, shapes.stride, strict=True)
+        by_products = dims == 3 or shapes.is_dilated or any(size > 3 or size < step for size, step in sizes)
+    elif _block(shapes) != BLOCK:
+        by_products = True
     elif shapes.is_half:
-        by_products = shapes.is_dilated or (few and not first)
+        gaps = shapes.is_dilated and (shapes.is_strided or (dims == 3 and is_padded))
+        by_products = gaps or (few and not first)
     elif dims == 3:
         tight = any(pad > 0 and extent < pad + 2 for extent, pad in zip(shapes.space, shapes.padding, strict=True))
         by_products = tight or shapes.is_dilated or (few and not first and is_padded)
@@ -132,11 +163,21 @@ def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:
 
     Rows are padded: those of the input by what the kernel overhangs, those of the gradient to an even length.
     """
-    if not shapes.is_half or shapes.is_depthwise or (is_by_points(shapes) and len(shapes.space) == 2):
+    if not shapes.is_half or is_channelwise(shapes):
         return 0
     row, reach = shapes.space[-1], shapes.reach[-1]
-    length = padded(row + 4, 4) if shapes.is_strided else row + 2 * shapes.padding[-1]
+    length = padded(row + 4, 4) if shapes.is_strided else row + shapes.kernel[-1] - 1
     samples = _data(shapes, out=True) * padded(reach, 2) // reach
     samples += 0 if is_first else _data(shapes, out=False) * length // row
     weight = _weight(shapes, into=1 if is_first else BLOCK)
     return 2 * weight + cpu.threads * samples // shapes.batch + 8704
+
+
+def _sums_by_points(shapes: Shapes, cpu: Cpu) -> int:
+    """The same for a kernel of one: sums, and for every thread one sample of both operands, unless rows are long."""
+    sums = 2 * _weight(shapes) + 128
+    is_long = all(extent > _SHORT for extent in shapes.reach[-2:])
+    if is_long and (len(shapes.space) == 2 or shapes.out <= 4 * BLOCK):
+        return sums
+    channels = padded(shapes.into, BLOCK) + padded(shapes.out, BLOCK)
+    return sums + cpu.threads * channels * padded(prod(shapes.reach), 2) * shapes.item + 2 * 128

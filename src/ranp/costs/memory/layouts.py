@@ -90,7 +90,7 @@ def with_bias(shapes: Shapes, layouts: Pass) -> Pass:
     Kernels that step add it themselves, if they reach every point; others leave sums in a scratchpad, then add it.
     """
     is_whole = all(reach % step == 0 for reach, step in zip(shapes.reach, shapes.stride, strict=True))
-    if shapes.is_strided and not shapes.is_dilated and is_whole:
+    if shapes.is_strided and layouts.is_last and is_whole:
         return layouts
     result = layouts.result or prod((shapes.batch, shapes.out, *shapes.reach)) * shapes.item
     return replace(layouts, scratch=layouts.scratch + result // shapes.item * _SUM)
