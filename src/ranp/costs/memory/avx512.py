@@ -82,7 +82,7 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
         return forward_by_products(shapes, cpu)
     if shapes.groups == 1 and shapes.into < BLOCK and not is_by_points(shapes):
         return Pass(_weight(shapes, into=2 if shapes.is_half else 1), _data(shapes, out=True))
-    scratch = 2 * _data(shapes, out=True) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
+    scratch = _wide_results(shapes, cpu, out=True)
     scratch += thinned(shapes, cpu.threads, BLOCK)
     return Pass(_data(shapes, out=False) + _weight(shapes), _data(shapes, out=True), scratch)
 
@@ -102,8 +102,15 @@ def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         return data_by_products(shapes, cpu)
     if (is_channelwise(shapes) and len(shapes.space) == 3) or _overhangs(shapes) or not _block(shapes):
         return data_by_products(shapes, cpu)
-    scratch = 2 * _data(shapes, out=False) // shapes.batch if shapes.is_half and is_by_points(shapes) else 0
+    scratch = _wide_results(shapes, cpu, out=False)
     return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False), scratch)
+
+
+def _wide_results(shapes: Shapes, cpu: Cpu, *, out: bool) -> int:
+    """The scratchpad of kernels of one in 16 bits: one sample of the result in single precision for every thread."""
+    if not shapes.is_half or not is_by_points(shapes):
+        return 0
+    return 2 * cpu.threads * _data(shapes, out=out) // shapes.batch
 
 
 def _is_stepping(shapes: Shapes, cpu: Cpu) -> bool:
