@@ -18,6 +18,7 @@ from ranp.costs.memory.layouts import (
     extents_of,
     is_by_points,
     is_channelwise,
+    last_padding,
     padded,
     thinned,
     window,
@@ -173,11 +174,40 @@ def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:
     if not shapes.is_half or is_channelwise(shapes):
         return 0
     row, reach = shapes.space[-1], shapes.reach[-1]
-    length = padded(row + 4, 4) if shapes.is_strided else row + shapes.kernel[-1] - 1
-    samples = _data(shapes, out=True) * padded(reach, 2) // reach
-    samples += 0 if is_first else _data(shapes, out=False) * length // row
+    length = padded(row + shapes.kernel[-1] - 1, 2)
+    if shapes.is_strided:
+        length = padded(row, 4) + padded(shapes.stride[-1] * max(0, last_padding(shapes)[-1]) + 1, 4)
+    gradient = _data(shapes, out=True) * padded(reach, 2) // reach // shapes.batch
+    sample = _data(shapes, out=False) * length // row // shapes.batch
     weight = _weight(shapes, into=1 if is_first else BLOCK)
-    return 2 * weight + cpu.threads * samples // shapes.batch + 8704
+    sharing = _sharing(shapes, cpu, sample, gradient, weight)
+    return sharing * (2 * weight + gradient + (0 if is_first else sample)) + 8704
+
+
+def _sharing(shapes: Shapes, cpu: Cpu, sample: int, gradient: int, weight: int) -> int:
+    """Threads that share samples, with sums of their own; the others share blocks of channels.
+
+    The split is taken by which a thread reads and writes least, as oneDNN weighs it: by the bytes of one sample of the
+    input, of the output's gradient, and of the weight.
+    """
+    jobs = shapes.batch * shapes.reach[0]
+    into, out = (padded(channels // shapes.groups, BLOCK) // BLOCK for channels in (shapes.into, shapes.out))
+    scale = shapes.batch * (sample + gradient) / (4 * weight)
+    of_input = max(into // out, 1) * (4 if scale < 1 else 1) / prod(shapes.stride)
+    of_gradient, of_weight = max(out // into, 1), max(int(scale), 1)
+
+    def cost(sharing: int, by_out: int, by_into: int) -> float:
+        share = shapes.batch * -(-jobs // sharing) / jobs
+        some_into, some_out = -(-into // by_into) / into, -(-out // by_out) / out
+        operands = of_input * sample * some_into + of_gradient * gradient * some_out
+        return share * operands + of_weight * weight * some_into * some_out
+
+    splits = [(1, 1, 1)]
+    for sharing in range(1, min(cpu.threads, jobs) + 1):
+        left = cpu.threads // sharing
+        splits += [(sharing, by_out, min(left // by_out, into)) for by_out in range(1, min(left, out) + 1)]
+    sharing = min(reversed(splits), key=lambda split: cost(*split))[0]
+    return min(jobs, cpu.threads) if sharing > cpu.threads // 2 else sharing
 
 
 def _sums_by_points(shapes: Shapes, cpu: Cpu) -> int:
