@@ -32,6 +32,8 @@ BLOCK = 16
 _WIDEST = 14
 """Width of a kernel up to which oneDNN computes the gradient of its weights directly."""
 
+_BARRIERS = 8704
+"""Bytes by which threads wait for each other."""
 _SHORT = 14
 """Length of a row up to which kernels of one in 16 bits copy what they sum."""
 
@@ -161,18 +163,23 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
         return Pass(_data(shapes, out=True), _weight(shapes, into=1), _sums(shapes, cpu, is_first=True))
     block = BLOCK // 2 if few and not shapes.is_half else BLOCK
     sources = _data(shapes, out=True, block=block) + _data(shapes, out=False, block=block)
-    return Pass(
-        sources, _weight(shapes, into=block, out=block), _sums(shapes, cpu) + thinned(shapes, cpu.threads, BLOCK)
-    )
+    sums = _sums(shapes, cpu) if block == BLOCK else 0
+    return Pass(sources, _weight(shapes, into=block, out=block), sums + thinned(shapes, cpu.threads, BLOCK))
 
 
 def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:
-    """The scratchpad of half precision: the weights' gradient in single precision, one sample of both operands.
+    """The scratchpad of threads that share the samples: sums of their own, but for one of them in single precision.
 
-    Rows are padded: those of the input by what the kernel overhangs, those of the gradient to an even length.
+    In half precision also one sample of both operands, whose rows are padded: those of the input by what the kernel
+    overhangs, those of the gradient to an even length.
     """
-    if not shapes.is_half or is_channelwise(shapes):
+    if is_channelwise(shapes) or is_by_points(shapes):
         return 0
+    if not shapes.is_half:
+        weight = _weight(shapes, into=1 if is_first else BLOCK)
+        sample = prod((shapes.into if is_first else padded(shapes.into, BLOCK), *shapes.space)) * shapes.item
+        sharing = _sharing(shapes, cpu, sample, _data(shapes, out=True) // shapes.batch, weight)
+        return (sharing - 1) * weight + _BARRIERS if sharing > 1 else 0
     row, reach = shapes.space[-1], shapes.reach[-1]
     length = padded(row + shapes.kernel[-1] - 1, 2)
     if shapes.is_strided:
@@ -181,7 +188,7 @@ def _sums(shapes: Shapes, cpu: Cpu, *, is_first: bool = False) -> int:
     sample = _data(shapes, out=False) * length // row // shapes.batch
     weight = _weight(shapes, into=1 if is_first else BLOCK)
     sharing = _sharing(shapes, cpu, sample, gradient, weight)
-    return sharing * (2 * weight + gradient + (0 if is_first else sample)) + 8704
+    return sharing * (2 * weight + gradient + (0 if is_first else sample)) + _BARRIERS
 
 
 def _sharing(shapes: Shapes, cpu: Cpu, sample: int, gradient: int, weight: int) -> int:
@@ -190,16 +197,18 @@ def _sharing(shapes: Shapes, cpu: Cpu, sample: int, gradient: int, weight: int) 
     The split is taken by which a thread reads and writes least, as oneDNN weighs it: by the bytes of one sample of the
     input, of the output's gradient, and of the weight.
     """
-    jobs = shapes.batch * shapes.reach[0]
+    jobs = shapes.batch * (shapes.reach[0] if shapes.is_half else 1)
     into, out = (padded(channels // shapes.groups, BLOCK) // BLOCK for channels in (shapes.into, shapes.out))
-    scale = shapes.batch * (sample + gradient) / (4 * weight)
-    of_input = max(into // out, 1) * (4 if scale < 1 else 1) / prod(shapes.stride)
-    of_gradient, of_weight = max(out // into, 1), max(int(scale), 1)
+    of_input, of_gradient, of_weight = 4, 1, 8
+    if shapes.is_half:
+        scale = shapes.batch * (sample + gradient) / (4 * weight)
+        of_input = max(into // out, 1) * (4 if scale < 1 else 1)
+        of_gradient, of_weight = max(out // into, 1), max(int(scale), 1)
 
     def cost(sharing: int, by_out: int, by_into: int) -> float:
         share = shapes.batch * -(-jobs // sharing) / jobs
         some_into, some_out = -(-into // by_into) / into, -(-out // by_out) / out
-        operands = of_input * sample * some_into + of_gradient * gradient * some_out
+        operands = of_input * sample * some_into / prod(shapes.stride) + of_gradient * gradient * some_out
         return share * operands + of_weight * weight * some_into * some_out
 
     splits = [(1, 1, 1)]
