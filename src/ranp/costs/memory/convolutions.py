@@ -74,11 +74,13 @@ def backward_transient(call: Call, cpu: Cpu) -> int:
 
 
 def is_estimate(call: Call, cpu: Cpu) -> bool:
-    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, or for larger operands."""
-    dtype = call.inputs[0].dtype
-    if cpu.isa == "none" or dtype not in (torch.float32, *cpu.halves):
+    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, layouts, or larger operands."""
+    x = call.inputs[0]
+    if cpu.isa == "none" or x.dtype not in (torch.float32, *cpu.halves):
         return False
-    if cpu.isa == "other" or (dtype in cpu.halves and not _is_surveyed(dtype, cpu)):
+    if cpu.isa == "other" or (x.dtype in cpu.halves and not _is_surveyed(x.dtype, cpu)):
+        return True
+    if cpu.isa == "avx512" and any(tensor.channels_last for tensor in call.inputs):
         return True
     return any(tensor.bytes > _LARGEST for tensor in (*call.inputs, *call.outputs))
 
