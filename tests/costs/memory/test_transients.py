@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -41,6 +42,11 @@ def predicted(call: Call, made: int) -> int:
     return made + transient(call)
 
 
+def tolerance(call: Call) -> float:
+    """Wider where a prediction says of itself that it is an estimate."""
+    return 4.0 if is_estimate(call, this_cpu()) else 1.0
+
+
 @pytest.mark.hardware
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("precision", ["float32", "amp-bfloat16"])
@@ -53,8 +59,8 @@ def test_every_operator_of_small_networks(name: str, precision: str) -> None:
         fresh = {y.storage: y.bytes for y in call.outputs if seen.storages[y.storage].born == index}
         got, want = predicted(call, sum(fresh.values())), measured(call)
         touched = sum(tensor.bytes for tensor in (*call.inputs, *call.outputs))
-        share = 0.6 if is_estimate(call, this_cpu()) else 0.05 if precision == "float32" else 0.12
-        assert got == pytest.approx(want, abs=20_000 + share * (touched + want)), call
+        share = 0.05 if precision == "float32" else 0.12
+        assert got == pytest.approx(want, abs=tolerance(call) * (20_000 + share * (touched + want))), call
 
 
 def convolution(rng: random.Random, dtype: torch.dtype, *, last: bool = False) -> tuple[Call, Call]:
@@ -89,9 +95,9 @@ def test_random_convolutions(dtype: torch.dtype, layout: str, seed: int) -> None
     for _ in range(8):
         for call in convolution(rng, dtype, last=layout == "last"):
             got, want = predicted(call, sum(y.bytes for y in call.outputs)), measured(call)
-            is_rough = is_estimate(call, this_cpu())
-            assert got == pytest.approx(want, rel=0.6 if is_rough else 0.25, abs=60_000), call
-            errors += [] if is_rough else [abs(got - want) / want if want > 200_000 else 0.0]
+            wide = tolerance(call)
+            assert got == pytest.approx(want, rel=0.25 * wide, abs=60_000 * wide), call
+            errors.append(abs(got - want) / want / wide**2 if want > 200_000 else 0.0)
     assert sorted(errors)[len(errors) * 3 // 4] < 0.03
 
 
@@ -132,6 +138,13 @@ def test_another_number_of_threads_is_another_question() -> None:
         assert transient(call, Cpu("avx2", threads)) == threads * (patches + sums) + 256
 
 
+def test_own_instructions_for_16_bits_compute_depthwise_channels_last() -> None:
+    x, w = Sized((1, 16, 16, 16, 16), torch.bfloat16), Sized((16, 1, 5, 5, 5), torch.bfloat16)
+    settings = json.dumps([["T", "T", None, [1] * 3, [2] * 3, [1] * 3, False, [0] * 3, 16]])
+    call = Call("aten.convolution.default", (x, w), (x,), settings, "forward", "")
+    assert x.bytes + transient(call, Cpu("avx512", 1, (torch.bfloat16,), "bf16")) == 393_216  # as measured
+
+
 def test_says_which_kernels_were_not_surveyed() -> None:
     small, large = single(4, 4), single(64, 4, edge=256)
     for isa in ("avx2", "avx512", "none"):
@@ -139,12 +152,14 @@ def test_says_which_kernels_were_not_surveyed() -> None:
     assert is_estimate(small, Cpu("other"))
     assert is_estimate(large, Cpu("avx2"))
     assert is_estimate(large, Cpu("avx512"))
-    assert is_estimate(single(4, 4, torch.bfloat16), Cpu("avx2", 1, (torch.bfloat16,)))
-    for threads in (1, 2):
-        cpu = Cpu("avx512", threads, (torch.bfloat16,), (torch.bfloat16,))
-        forward, backward = convolution(random.Random(0), torch.bfloat16)
-        assert not is_estimate(forward, cpu)
-        assert is_estimate(backward, cpu) is (threads == 2)
+    half = single(4, 4, torch.bfloat16)
+    assert is_estimate(half, Cpu("avx2", 1, (torch.bfloat16,)))
+    for level, unknown in (("core", False), ("bf16", False), ("other", True)):
+        assert is_estimate(half, Cpu("avx512", 1, (torch.bfloat16,), level)) == unknown
+        assert is_estimate(single(4, 4, torch.float16), Cpu("avx512", 1, (torch.float16,), level))
+    last = replace(small, inputs=tuple(replace(x, channels_last=True) for x in small.inputs))
+    assert is_estimate(last, Cpu("avx512"))
+    assert not is_estimate(last, Cpu("avx2"))
     assert not is_estimate(single(4, 4, torch.float64), Cpu("other"))
     size = Sized((1 << 30,), torch.float32)
     assert not is_estimate(Call("aten.relu.default", (size,), (size,), '[["T"]]', "forward", ""), Cpu("other"))

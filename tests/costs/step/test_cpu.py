@@ -8,9 +8,9 @@ import torch
 from ranp.costs.step.cpu import Cpu, this_cpu
 
 
-def kernel_that_runs(capfd: pytest.CaptureFixture[str]) -> str:
+def kernel_that_runs(capfd: pytest.CaptureFixture[str], dtype: torch.dtype = torch.float32) -> str:
     """The name of the kernel of a convolution, as oneDNN's verbose log has it."""
-    x, weight = torch.zeros(2, 16, 8, 8, 8), torch.zeros(16, 16, 3, 3, 3)
+    x, weight = torch.zeros(2, 64, 16, 16, 16, dtype=dtype), torch.zeros(64, 64, 3, 3, 3, dtype=dtype)
     capfd.readouterr()
     with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
         torch.nn.functional.conv3d(x, weight, padding=1)
@@ -26,13 +26,24 @@ def test_names_the_instructions_that_onednn_uses(capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.hardware
+def test_names_the_instructions_for_16_bits(capfd: pytest.CaptureFixture[str]) -> None:
+    cpu = this_cpu()
+    if cpu.isa != "avx512" or torch.bfloat16 not in cpu.halves:
+        assert cpu.level == "core"
+        return
+    instructions = kernel_that_runs(capfd, torch.bfloat16).split(":")[1]
+    assert cpu.level == {"avx512_core": "core", "avx512_core_bf16": "bf16"}.get(instructions, "other")
+
+
+@pytest.mark.hardware
 def test_answers_without_data_too() -> None:
     from torch._subclasses import FakeTensorMode
 
-    from ranp.costs.step.cpu import _isa
+    from ranp.costs.step.cpu import _isa, _level
 
     plain = this_cpu()
     _isa.cache_clear()
+    _level.cache_clear()
     with FakeTensorMode():
         assert this_cpu() == plain
 

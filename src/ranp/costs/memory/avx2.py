@@ -11,21 +11,27 @@ from dataclasses import replace
 from math import prod
 
 from ranp.costs.memory.layouts import (
+    PAGE,
     Pass,
+    batches,
     blocked_data,
     blocked_weight,
     data_to_last,
     depthwise_weight,
+    extents_of,
     is_by_points,
+    is_channelwise,
+    last_padding,
     padded,
     thinned,
+    window,
+    with_bias,
 )
 from ranp.costs.memory.products import data_by_products, forward_by_products, weight_by_products
 from ranp.costs.memory.shapes import Shapes
 from ranp.costs.step.cpu import Cpu
 
 BLOCK = 8
-_PAGE = 4096
 _FLAT = 3
 """Input channels that the gradient of the weight takes as they lie: those of a picture."""
 _WIDEST = 13
@@ -37,21 +43,18 @@ def forward_layouts(shapes: Shapes, cpu: Cpu, has_bias: bool = False) -> Pass:
     """The forward pass."""
     if shapes.is_transposed:
         layouts = data_layouts(shapes.mirrored(), cpu)
-        is_whole = all(reach % step == 0 for reach, step in zip(shapes.reach, shapes.stride, strict=True))
-        if not has_bias or (shapes.is_strided and is_whole):
-            return layouts
-        plain = prod((shapes.batch, shapes.out, *shapes.reach)) * shapes.item
-        return replace(layouts, scratch=layouts.scratch + (layouts.result or plain))  # the result without its bias
+        return with_bias(shapes, layouts) if has_bias else layouts
     if shapes.is_last:
-        out = BLOCK if _is_channelwise(shapes) else _broad(shapes.out // shapes.groups)
-        return Pass(_weight(shapes, into=1, out=out), 0, _batches(shapes, cpu), held=_copied_weight(shapes))
-    if _is_channelwise(shapes) and len(shapes.space) == 3:
+        out = BLOCK if is_channelwise(shapes) else _broad(shapes.out // shapes.groups)
+        scratch = 0 if is_channelwise(shapes) else batches(shapes, cpu)
+        return Pass(_weight(shapes, into=1, out=out), 0, scratch, held=_copied_weight(shapes))
+    if is_channelwise(shapes) and len(shapes.space) == 3:
         if shapes.is_dilated:
             return forward_by_products(shapes, cpu)
         return Pass(data_to_last(shapes, out=False) + _weight(shapes), data_to_last(shapes, out=True), is_last=True)
-    if not _is_channelwise(shapes) and not _unrolls(shapes):
+    if not is_channelwise(shapes) and not _unrolls(shapes):
         return forward_by_products(shapes, cpu)
-    if shapes.into // shapes.groups < BLOCK and not _is_channelwise(shapes) and not is_by_points(shapes):
+    if shapes.into // shapes.groups < BLOCK and not is_channelwise(shapes) and not is_by_points(shapes):
         return Pass(_weight(shapes, into=1), _data(shapes, out=True))
     scratch = thinned(shapes, cpu.threads, BLOCK)
     return Pass(_data(shapes, out=False) + _weight(shapes), _data(shapes, out=True), scratch)
@@ -61,7 +64,7 @@ def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     """The gradient of the input."""
     if shapes.is_transposed:
         return forward_layouts(shapes.mirrored(), cpu)
-    if _is_channelwise(shapes):
+    if is_channelwise(shapes):
         return _channelwise_data_layouts(shapes, cpu)
     is_stepping = shapes.is_strided and not shapes.is_dilated
     is_stepping = is_stepping and (shapes.groups == 1 or shapes.out // shapes.groups > BLOCK)
@@ -71,7 +74,7 @@ def data_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     if not is_stepping and not shapes.is_last:
         return Pass(_data(shapes, out=True) + _weight(shapes), _data(shapes, out=False))
     weight = _weight(shapes, into=_broad(shapes.into // shapes.groups), out=1)
-    scratch = _window(shapes, cpu) if shapes.is_strided else _batches(shapes, cpu)
+    scratch = window(shapes, cpu, BLOCK) if shapes.is_strided else batches(shapes, cpu)
     result = 0 if shapes.is_last else data_to_last(shapes, out=False)
     return Pass(data_to_last(shapes, out=True) + weight, result, scratch, is_last=True, held=_copied_weight(shapes))
 
@@ -91,7 +94,7 @@ def weight_layouts(shapes: Shapes, cpu: Cpu) -> Pass:
     if shapes.is_transposed:
         return weight_layouts(shapes.mirrored(), cpu)
     is_plane = len(shapes.space) == 2 and len(set(shapes.stride)) == 1 and not shapes.is_dilated
-    is_small = _is_channelwise(shapes) and is_plane and all(size in (2, 3) for size in shapes.kernel)
+    is_small = is_channelwise(shapes) and is_plane and all(size in (2, 3) for size in shapes.kernel)
     is_direct = is_small or is_by_points(shapes) or _sums_directly(shapes)
     if not is_direct:
         return replace(weight_by_products(shapes, cpu), held=_copied_weight(shapes))
@@ -111,7 +114,7 @@ def _data(shapes: Shapes, *, out: bool) -> int:
 
 
 def _weight(shapes: Shapes, *, into: int = BLOCK, out: int = BLOCK) -> int:
-    return depthwise_weight(shapes, out) if _is_channelwise(shapes) else blocked_weight(shapes, into=into, out=out)
+    return depthwise_weight(shapes, out) if is_channelwise(shapes) else blocked_weight(shapes, into=into, out=out)
 
 
 def _shared_sums(shapes: Shapes, cpu: Cpu, into: int) -> int:
@@ -130,7 +133,7 @@ def _shared_sums(shapes: Shapes, cpu: Cpu, into: int) -> int:
         work = block * jobs * (-(-depth // together) + (together != 1))
         if work < least and (together == 1 or jobs <= most):
             least, shared = work, (together - 1) * groups * jobs * block
-    return shared * shapes.item + (3 * _PAGE if shared else 0)
+    return shared * shapes.item + (3 * PAGE if shared else 0)
 
 
 def _copied_weight(shapes: Shapes) -> int:
@@ -148,43 +151,9 @@ def _broad(channels: int) -> int:
     return min((4 * BLOCK, 3 * BLOCK), key=lambda block: padded(channels, block))
 
 
-def _batches(shapes: Shapes, cpu: Cpu) -> int:
-    """The scratchpad of the same kernels: where each product of the kernel's points begins."""
-    if _is_channelwise(shapes):
-        return 0
-    return (cpu.threads - (-40 * cpu.threads * prod(shapes.kernel) // _PAGE)) * _PAGE
-
-
-def _window(shapes: Shapes, cpu: Cpu) -> int:
-    """The same with strides: for every thread a copy of one sample as far as the kernel reaches, and a row's rest."""
-    extents = 1
-    for axis, (size, step) in enumerate(zip(shapes.kernel, shapes.stride, strict=True)):
-        ends = (shapes.padding[axis], max(0, _ends(shapes)[axis]))
-        extents *= shapes.reach[axis] + sum(max(0, size - 1 - end) // step for end in ends)
-    pages = 4 * -(-extents * shapes.out // _PAGE) - (-extents // _PAGE)
-    rest = 4 * cpu.threads + 1 if shapes.space[-1] % shapes.stride[-1] else 0
-    return _batches(shapes, cpu) + (cpu.threads * pages + rest + 2) * _PAGE + 24 * cpu.threads
-
-
-def _is_channelwise(shapes: Shapes) -> bool:
-    """Depthwise, with as many channels out as in."""
-    return shapes.is_depthwise and shapes.out == shapes.into
-
-
-def _extents(shapes: Shapes) -> list[int]:
-    """Points from the first to the last of the kernel, gaps among them."""
-    return [(size - 1) * gap + 1 for size, gap in zip(shapes.kernel, shapes.dilation, strict=True)]
-
-
-def _ends(shapes: Shapes) -> list[int]:
-    """Padding that the last step of the kernel reaches, along every axis; negative where it stays inside."""
-    axes = zip(shapes.reach, shapes.stride, _extents(shapes), shapes.space, shapes.padding, strict=True)
-    return [(reach - 1) * step + extent - (space + pad) for reach, step, extent, space, pad in axes]
-
-
 def _covers(shapes: Shapes) -> bool:
     """Whether the kernel always meets the input: no padding is as wide as it is."""
-    axes = zip(_extents(shapes), shapes.padding, _ends(shapes), strict=True)
+    axes = zip(extents_of(shapes), shapes.padding, last_padding(shapes), strict=True)
     return all(extent > pad and extent > end for extent, pad, end in axes)
 
 
@@ -207,7 +176,7 @@ def _unrolls_back(shapes: Shapes) -> bool:
     """The conditions of the kernel for the gradient of the input, which has to find room in registers for a row."""
     if not _covers(shapes) or not _fills_blocks(shapes):
         return False
-    row, overhang, end = shapes.space[-1], _extents(shapes)[-1] - 1, _ends(shapes)[-1]
+    row, overhang, end = shapes.space[-1], extents_of(shapes)[-1] - 1, last_padding(shapes)[-1]
     blocks = padded(shapes.into // shapes.groups, BLOCK) // BLOCK
     choices = [
         (count * points, points)
@@ -227,6 +196,6 @@ def _sums_directly(shapes: Shapes) -> bool:
         return False
     if not shapes.is_last and not _fills_blocks(shapes):
         return False
-    if len(shapes.space) == 3 and (shapes.padding[0] or _ends(shapes)[0] > 0):
+    if len(shapes.space) == 3 and (shapes.padding[0] or last_padding(shapes)[0] > 0):
         return False
     return all(size <= extent for size, extent in zip(shapes.kernel[:-1], shapes.space[:-1], strict=True))

@@ -73,17 +73,19 @@ def backward_transient(call: Call, cpu: Cpu) -> int:
 
 
 def is_estimate(call: Call, cpu: Cpu) -> bool:
-    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, or for larger operands.
-
-    How threads share the gradient of a weight in half precision was not surveyed either.
-    """
-    dtype = call.inputs[0].dtype
-    if cpu.isa == "none" or dtype not in (torch.float32, *cpu.halves):
+    """Whether oneDNN may take a kernel that was not surveyed: with other instructions, layouts, or larger operands."""
+    x = call.inputs[0]
+    if cpu.isa == "none" or x.dtype not in (torch.float32, *cpu.halves):
         return False
-    is_shared = cpu.threads > 1 and call.op.startswith("aten.convolution_backward")
-    if cpu.isa == "other" or (dtype in cpu.halves and (cpu.isa != "avx512" or is_shared)):
+    if cpu.isa == "other" or (x.dtype in cpu.halves and not _is_surveyed(x.dtype, cpu)):
+        return True
+    if cpu.isa == "avx512" and any(tensor.channels_last for tensor in call.inputs):
         return True
     return any(tensor.bytes > _LARGEST for tensor in (*call.inputs, *call.outputs))
+
+
+def _is_surveyed(half: torch.dtype, cpu: Cpu) -> bool:
+    return half == torch.bfloat16 and cpu.isa == "avx512" and cpu.level != "other"
 
 
 def _copied(shapes: Shapes, cpu: Cpu, tensor: Sized) -> int:

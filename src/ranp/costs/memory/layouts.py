@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ranp.costs.memory.shapes import Shapes
+from ranp.costs.step.cpu import Cpu
+
+PAGE = 4096
+_SUM = 4
+"""Bytes of a sum, whatever the type of what is added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +82,51 @@ def thinned(shapes: Shapes, threads: int, block: int) -> int:
     if not shapes.is_strided or not is_by_points(shapes):
         return 0
     return threads * padded(shapes.into, block) * prod(shapes.reach) * shapes.item
+
+
+def with_bias(shapes: Shapes, layouts: Pass) -> Pass:
+    """The forward pass of a transposed convolution with a bias, given the one without.
+
+    Kernels that step add it themselves, if they reach every point; others leave sums in a scratchpad, then add it.
+    """
+    is_whole = all(reach % step == 0 for reach, step in zip(shapes.reach, shapes.stride, strict=True))
+    if shapes.is_strided and layouts.is_last and is_whole:
+        return layouts
+    result = layouts.result or prod((shapes.batch, shapes.out, *shapes.reach)) * shapes.item
+    return replace(layouts, scratch=layouts.scratch + result // shapes.item * _SUM)
+
+
+def batches(shapes: Shapes, cpu: Cpu) -> int:
+    """The scratchpad of the kernels that compute channels-last: where each product of the kernel's points begins."""
+    return (cpu.threads - (-40 * cpu.threads * prod(shapes.kernel) // PAGE)) * PAGE
+
+
+def window(shapes: Shapes, cpu: Cpu, block: int) -> int:
+    """The same with strides, for blocks of input channels.
+
+    For every thread a copy of one sample as far as the kernel reaches and a row's rest, with 16 bits a row of sums.
+    """
+    extents, row = 1, -(-shapes.space[-1] // shapes.stride[-1])
+    for axis, (size, step) in enumerate(zip(shapes.kernel, shapes.stride, strict=True)):
+        ends = (shapes.padding[axis], max(0, last_padding(shapes)[axis]))
+        extents *= shapes.reach[axis] + sum(max(0, size - 1 - end) // step for end in ends)
+    pages = shapes.item * -(-extents * shapes.out // PAGE) - (-extents // PAGE)
+    rest = shapes.item * cpu.threads + 1 if shapes.space[-1] % shapes.stride[-1] else 0
+    sums = PAGE + cpu.threads * block * row * _SUM if shapes.is_half else 0
+    return batches(shapes, cpu) + (cpu.threads * pages + rest + 2) * PAGE + 24 * cpu.threads + sums
+
+
+def is_channelwise(shapes: Shapes) -> bool:
+    """Depthwise, with as many channels out as in."""
+    return shapes.is_depthwise and shapes.out == shapes.into
+
+
+def extents_of(shapes: Shapes) -> list[int]:
+    """Points from the first to the last of the kernel, gaps among them."""
+    return [(size - 1) * gap + 1 for size, gap in zip(shapes.kernel, shapes.dilation, strict=True)]
+
+
+def last_padding(shapes: Shapes) -> list[int]:
+    """Padding that the last step of the kernel reaches, along every axis; negative where it stays inside."""
+    axes = zip(shapes.reach, shapes.stride, extents_of(shapes), shapes.space, shapes.padding, strict=True)
+    return [(reach - 1) * step + extent - (space + pad) for reach, step, extent, space, pad in axes]

@@ -16,6 +16,8 @@ _MOST = 1 << 30
 """Bytes that a scratchpad may have."""
 _SHARE = 15
 """The same as a multiple of the operands, for every thread."""
+_SUM = 4
+"""Bytes of a sum, which 16 bits have in the scratchpad."""
 _ROUNDING = 128
 """Bytes lost to the alignment of each part of a scratchpad."""
 _SMALL = 1 << 16
@@ -31,9 +33,10 @@ def forward_by_products(shapes: Shapes, cpu: Cpu) -> Pass:
         and (shapes.reach[0] != 1 or _has_samples(shapes))
         and _is_balanced(shapes, cpu, planes, plane, shapes.out)
     )
-    patches = _patches(shapes) * (cpu.threads if is_shared else 1)
+    threads = cpu.threads if is_shared else 1
+    sums = threads * _SUM * plane * shapes.out // shapes.groups + _ROUNDING if shapes.is_half else 0
     result = prod((shapes.batch, shapes.out, *shapes.reach))
-    return Pass(0, result * shapes.item, patches + _ROUNDING)
+    return Pass(0, result * shapes.item, threads * _patches(shapes) + sums + _ROUNDING)
 
 
 def data_by_products(shapes: Shapes, cpu: Cpu) -> Pass:
@@ -49,7 +52,12 @@ def data_by_products(shapes: Shapes, cpu: Cpu) -> Pass:
         summed = _sample(shapes) if shapes.groups > 1 else 0
         return Pass(shapes.weight * shapes.item, 0, volume + summed + 2 * _ROUNDING)
     result = prod((shapes.batch, shapes.into, *shapes.space)) * shapes.item
-    return Pass(0, result, _bounded(shapes, cpu, cpu.threads if is_shared else 1, 0, 0.1) + _ROUNDING)
+    threads = cpu.threads if is_shared else 1
+    patches = _bounded(shapes, cpu, threads, 0, 0.1)
+    if not shapes.is_half:
+        return Pass(0, result, patches + _ROUNDING)
+    wide = _SUM // shapes.item
+    return Pass(0, result, wide * (patches + threads * _sample(shapes)) + 2 * _ROUNDING)
 
 
 def weight_by_products(shapes: Shapes, cpu: Cpu) -> Pass:

@@ -21,13 +21,15 @@ class Cpu:
             AVX2 stand in for them), or ``"none"`` where torch does without oneDNN.
         threads: Threads of one operator.
         halves: Types of 16 bits whose convolutions torch gives to oneDNN.
-        native: Those of them that the CPU itself multiplies, so that oneDNN takes the kernels of float32.
+        level: What AVX-512 computes bfloat16 with: ``"core"`` (instructions for float32, between conversions),
+            ``"bf16"`` (its own instructions), or ``"other"`` (AMX and what follows: the kernels are not known; those
+            for ``"bf16"`` stand in for them).
     """
 
     isa: str = "avx2"
     threads: int = 1
     halves: tuple[torch.dtype, ...] = ()
-    native: tuple[torch.dtype, ...] = ()
+    level: str = "core"
 
     @property
     def block(self) -> int:
@@ -39,7 +41,7 @@ def this_cpu() -> Cpu:
     """The CPU, the library and the number of threads of this process at this moment."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:  # type: ignore[no-untyped-call]
         return Cpu("none", torch.get_num_threads())
-    return Cpu(_isa(), torch.get_num_threads(), _halves(), _native())
+    return Cpu(_isa(), torch.get_num_threads(), _halves(), _level())
 
 
 @cache
@@ -64,24 +66,23 @@ def _isa() -> str:
 
 
 @cache
-def _native() -> tuple[torch.dtype, ...]:
-    """Asks oneDNN, too: where the CPU knows the type, a few channels of a depthwise weight are one block, else many."""
-    found = []
-    for dtype in _halves():
-        try:
-            if _padded_weight(3, 1, dtype, groups=3) == _WIDE:
-                found.append(dtype)
-        except (AttributeError, RuntimeError):
-            continue
-    return tuple(found)
+def _level() -> str:
+    """Asks oneDNN likewise: in bfloat16 it pads 33 input channels to a block, to a pair, or with AMX to two blocks."""
+    if _isa() != "avx512" or torch.bfloat16 not in _halves():
+        return "core"
+    try:
+        channels = _padded_weight(64, 33, torch.bfloat16) // 64
+    except (AttributeError, RuntimeError):
+        return "other"
+    return {48: "core", 34: "bf16"}.get(channels, "other")
 
 
-def _padded_weight(out: int, into: int, dtype: torch.dtype = torch.float32, groups: int = 1) -> int:
+def _padded_weight(out: int, into: int, dtype: torch.dtype = torch.float32) -> int:
     """Elements per point of the kernel of a weight in the layout that oneDNN chooses for it."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     with unset_fake_temporarily(), torch.no_grad():
         weight = torch.zeros(out, into, 3, 3, 3, dtype=dtype, device="cpu").to_mkldnn()
-        places, sizes = [1, 1, 1], [2, into * groups, 8, 8, 8]
-        laid = torch.ops.aten.mkldnn_reorder_conv3d_weight(weight, places, places, places, groups, sizes)
+        places = [1, 1, 1]
+        laid = torch.ops.aten.mkldnn_reorder_conv3d_weight(weight, places, places, places, 1, [2, into, 16, 16, 16])
         return int(torch.ops.mkldnn._nbytes(laid)) // (dtype.itemsize * 27)
