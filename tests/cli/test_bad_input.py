@@ -243,7 +243,7 @@ KINDS: dict[str, Kind] = {
         f"{UCF101} --data {{empty}}", "{empty}", "found nothing", "Unpack the official", made("empty")
     ),
     "empty folder for sceneflow": Kind(
-        f"{SCENEFLOW} --data {{empty}}", "{empty}", "an empty folder", "Pass the folder", made("empty")
+        f"{SCENEFLOW} --data {{empty}}", "{empty}", "found nothing", "Pass the folder", made("empty")
     ),
     "data set of another task": Kind(f"{BRATS} --data {{shapenet}}", "{shapenet}", "02773838", "Pass the folder"),
     "official lists missing": Kind(

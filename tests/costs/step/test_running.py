@@ -67,7 +67,9 @@ def test_state_is_what_torch_keeps(name: str) -> None:
     seen = trace_step(model, x, step=TrainingStep(optimiser=name))
     optimiser = {
         "sgd": lambda p: torch.optim.SGD(p), "momentum": lambda p: torch.optim.SGD(p, momentum=0.9),
-        "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "none": None,
+        "nesterov": lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True),
+        "adam": torch.optim.Adam, "amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True),
+        "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "none": None,
     }[name]  # fmt: skip
     kept = 0
     if optimiser is not None:

@@ -123,7 +123,7 @@ def test_without_lists_each_category_is_halved_by_id(tmp_path: Path) -> None:
     shapes = clouds(32)[:31]  # two of each category, but for one
     write_pts(tmp_path, shapes)
     with pytest.raises(
-        DataError, match=r"no 'train_test_split/shuffled_train_file_list.json'.*'02691156'.*the 31 shapes"
+        DataError, match=r"no 'train_test_split/shuffled_train_file_list.json'.*02691156.*the 31 shapes"
     ):
         opened(tmp_path)
     task = opened(tmp_path, allow_missing=True)
