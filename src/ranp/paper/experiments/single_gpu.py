@@ -11,7 +11,6 @@ import torch
 
 from ranp.choosing.plan import Plan
 from ranp.costs.memory import training_memory
-from ranp.costs.step import TrainingStep
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.scales import changes, told
@@ -44,12 +43,11 @@ class StepMemory:
         with torch.device("meta"):
             full = make_full(task, recipe)
         self._network = full if plan is None else apply_plan(full, plan, example=self._example)
-        self._optimiser = "momentum" if recipe.optimiser == "sgd" and recipe.momentum else recipe.optimiser
+        self._step = recipe.step()
         self.peak = functools.cache(self._peak)
 
     def _peak(self, batch: int) -> int:
-        step = TrainingStep(batch, self._optimiser)
-        return training_memory(self._network, self._example, step=step).peak
+        return training_memory(self._network, self._example, step=replace(self._step, batch=batch)).peak
 
     def largest_batch(self, limit: int) -> int:
         """How many samples fit into that many bytes; 0 if not even one does."""
