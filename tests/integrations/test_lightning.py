@@ -428,7 +428,7 @@ def test_two_networks_by_two_callbacks(tmp_path: Path) -> None:
     assert equal(resumed, module)
 
 
-def test_a_random_step_and_a_metric_are_not_disturbed_by_the_rehearsal(tmp_path: Path) -> None:
+def test_a_random_step_and_a_metric_are_not_disturbed_by_scoring(tmp_path: Path) -> None:
     from torchmetrics import MeanMetric
 
     seen: list[Tensor] = []

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ranp.costs.memory import Footprint, measured_peak, peak, training_memory
-from ranp.costs.step import Call, Rehearsal, Sized, Storage, TrainingStep, rehearse
+from ranp.costs.step import Call, Sized, StepTrace, Storage, TrainingStep, trace_step
 from ranp.costs.step.cpu import Cpu
 from ranp.errors import UnsupportedError
 from tests.support.training_networks import NETWORKS, network
@@ -45,7 +45,7 @@ def test_is_the_largest_sum_of_what_lives_together() -> None:
         storage(90, "temporary", 2, 3),
         storage(10, "gradient", 3, 4),
     )
-    found = peak(Rehearsal(tuple(call() for _ in range(4)), storages, TrainingStep()))
+    found = peak(StepTrace(tuple(call() for _ in range(4)), storages, TrainingStep()))
     assert found.peak == 4 * (10 + 7 + 100 + 60)
     assert (found.parameters, found.inputs, found.activations, found.transient) == (40, 28, 640, 0)
     assert (found.phase, found.op, found.module) == ("backward", "aten.relu.default", "somewhere")
@@ -53,7 +53,7 @@ def test_is_the_largest_sum_of_what_lives_together() -> None:
 
 def test_against_a_sum_over_every_moment() -> None:
     model, x = network("unet")
-    seen = rehearse(model, x)
+    seen = trace_step(model, x)
     from ranp.costs.memory.transients import transient
 
     sums = []
@@ -65,12 +65,12 @@ def test_against_a_sum_over_every_moment() -> None:
 
 def test_cuda_rounds_every_storage_up() -> None:
     storages = (storage(1, "parameter", -1, 1), storage(129, "activation", 0, 1))
-    assert peak(Rehearsal((call(),), storages, TrainingStep(), "cuda")).peak == 512 + 1024
+    assert peak(StepTrace((call(),), storages, TrainingStep(), "cuda")).peak == 512 + 1024
 
 
 def test_nothing_runs_and_nothing_lives() -> None:
-    assert peak(Rehearsal((), (), None)).peak == 0
-    assert "nothing" in str(peak(Rehearsal((), (), None)))
+    assert peak(StepTrace((), (), None)).peak == 0
+    assert "nothing" in str(peak(StepTrace((), (), None)))
 
 
 def parts_of(found: Footprint) -> dict[str, int]:
@@ -154,7 +154,7 @@ def test_prints_its_parts() -> None:
 
 def test_says_that_it_is_an_estimate() -> None:
     model, x = network("unet")
-    seen = rehearse(model, x)
+    seen = trace_step(model, x)
     for isa in ("avx2", "avx512"):
         known = peak(seen, cpu=Cpu(isa))
         assert not known.is_estimate
@@ -162,12 +162,12 @@ def test_says_that_it_is_an_estimate() -> None:
     rough = peak(seen, cpu=Cpu("other"))
     assert rough.is_estimate
     assert "estimate" in str(rough)
-    assert peak(Rehearsal((), (), None, "cuda")).is_estimate
+    assert peak(StepTrace((), (), None, "cuda")).is_estimate
 
 
 def test_is_that_of_the_cpu_asked_for() -> None:
     model = nn.Sequential(nn.Conv3d(1, 17, 3), nn.Conv3d(17, 17, 3))
-    seen = rehearse(model, torch.empty(2, 1, 24, 24, 24, device="meta"))
+    seen = trace_step(model, torch.empty(2, 1, 24, 24, 24, device="meta"))
     narrow, wide = (peak(seen, cpu=Cpu(isa)).peak for isa in ("avx2", "avx512"))
     assert narrow < wide  # 17 channels take the room of 24, or of 32
 

@@ -14,7 +14,7 @@ import torch
 
 from ranp.costs.memory.measuring import allocated_peak
 from ranp.costs.memory.transients import is_estimate, transient
-from ranp.costs.step import Call, Sized, TrainingStep, rehearse, rerun
+from ranp.costs.step import Call, Sized, TrainingStep, rerun, trace_step
 from ranp.costs.step.cpu import Cpu, this_cpu
 from tests.support.training_networks import NETWORKS, network
 
@@ -52,7 +52,7 @@ def tolerance(call: Call) -> float:
 @pytest.mark.parametrize("precision", ["float32", "amp-bfloat16"])
 def test_every_operator_of_small_networks(name: str, precision: str) -> None:
     model, x = network(name)
-    seen = rehearse(model, x, step=TrainingStep(precision=precision, optimiser="none"))
+    seen = trace_step(model, x, step=TrainingStep(precision=precision, optimiser="none"))
     for index, call in enumerate(seen.calls):
         if any(tensor.scattered for tensor in call.inputs):
             continue  # rerun makes another view than the one there was

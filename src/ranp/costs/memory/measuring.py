@@ -39,7 +39,7 @@ def measured_peak(
         model: The network; it must hold data, and is left as it is.
         example: The inputs of one call.
         step: Batch, optimiser, precision and checkpointing.
-        loss: Of output and target; without it the stand-in of ``rehearse``, on labels 0.
+        loss: Of output and target; without it the stand-in of ``trace_step``, on labels 0.
         target: What the loss compares with.
 
     Raises:
@@ -100,7 +100,7 @@ class _Labels:
 
 
 def _resized(tree: Any, before: int | None, after: int | None, dtype: torch.dtype | None) -> Any:
-    """The inputs at another batch and precision, as ``rehearse`` makes them."""
+    """The inputs at another batch and precision, as ``trace_step`` makes them."""
 
     def convert(x: Any) -> Any:
         if not isinstance(x, Tensor):

@@ -10,7 +10,7 @@ from torch import nn
 
 from ranp import arguments
 from ranp.costs.memory.transients import is_estimate, transient
-from ranp.costs.step import Rehearsal, TrainingStep, rehearse
+from ranp.costs.step import StepTrace, TrainingStep, trace_step
 from ranp.costs.step.cpu import Cpu, this_cpu
 from ranp.costs.step.running import Loss
 
@@ -69,19 +69,19 @@ class Footprint:
         return "\n".join([*lines, *(["an estimate: not all kernels of this machine are known"] * self.is_estimate)])
 
 
-def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
-    """Finds the peak of a rehearsed step. Pure: it runs and allocates nothing of the step's size.
+def peak(step: StepTrace, *, cpu: Cpu | None = None) -> Footprint:
+    """Finds the peak of a step. Pure: it runs and allocates nothing of the step's size.
 
     Every storage counts from the call that makes it to the last call during which it lives; each call adds what it
     allocates beyond its results (``ranp.costs.memory.transients``, known for the CPU only).
 
     Args:
-        rehearsal: The step.
+        step: The step.
         cpu: What decides on kernels if it runs on a CPU; by default this one.
     """
-    calls, storages = rehearsal.calls, rehearsal.storages
-    is_rough = rehearsal.device != "cpu"
-    on_cuda = rehearsal.device == "cuda"
+    calls, storages = step.calls, step.storages
+    is_rough = step.device != "cpu"
+    on_cuda = step.device == "cuda"
     sizes = np.array([storage.bytes for storage in storages], dtype=np.int64)
     if on_cuda:
         sizes = -(-sizes // _CUDA_BLOCK) * _CUDA_BLOCK
@@ -92,7 +92,7 @@ def peak(rehearsal: Rehearsal, *, cpu: Cpu | None = None) -> Footprint:
     np.add.at(change, born + 1, sizes)
     np.subtract.at(change, np.maximum(dies, born) + 2, sizes)
     living = np.cumsum(change)[: len(calls) + 1]
-    if rehearsal.device == "cpu":
+    if step.device == "cpu":
         cpu = this_cpu() if cpu is None else cpu
         is_rough = any(is_estimate(call, cpu) for call in calls)
         living[1:] += np.fromiter((transient(call, cpu) for call in calls), np.int64, len(calls))
@@ -127,11 +127,13 @@ def training_memory(
         model: The network, real or on the meta device; it is never touched.
         example: The inputs of one call, real or on the meta device.
         step: Batch, optimiser, precision and checkpointing.
-        loss: Of output and target; without it a stand-in, see ``ranp.costs.step.rehearse``.
+        loss: Of output and target; without it a stand-in, see ``ranp.costs.step.trace_step``.
         target: What the loss compares with.
 
     Raises:
         UnsupportedError: The network or the loss asks for values of tensors, or does not run on the example.
     """
-    arguments.kind("step", step, TrainingStep, "a ranp.TrainingStep; for an inference, peak(rehearse(..., step=None))")
-    return peak(rehearse(model, example, step=step, loss=loss, target=target))
+    arguments.kind(
+        "step", step, TrainingStep, "a ranp.TrainingStep; for an inference, peak(trace_step(..., step=None))"
+    )
+    return peak(trace_step(model, example, step=step, loss=loss, target=target))
