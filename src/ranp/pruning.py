@@ -51,7 +51,7 @@ class Pruned:
         report: Before and after, layer by layer; ``print`` it.
         trace: What the run of the network told.
         verification: What the checks of the slim network found.
-        scene: The full network, the example, and what a training step is.
+        setup: The full network, the example, and what a training step is.
     """
 
     model: nn.Module
@@ -61,7 +61,7 @@ class Pruned:
     trace: Trace
     verification: Verification
     raw: Scores
-    scene: StepSetup
+    setup: StepSetup
 
     def training_memory(self) -> tuple[Footprint, Footprint]:
         """What a training step of the full and of the slim network needs at its peak, predicted.
@@ -69,7 +69,7 @@ class Pruned:
         Raises:
             UnsupportedError: The network does not run without data.
         """
-        before, after = (peak(self.scene.trace(network)) for network in (self.scene.model, self.model))
+        before, after = (peak(self.setup.trace(network)) for network in (self.setup.model, self.model))
         return before, after
 
 
@@ -117,11 +117,11 @@ def prune(
     example = inputs if example is None else example
     target = None if first is None else target_for(example, inputs, first[1])
     step = TrainingStep() if chosen.step is None else chosen.step
-    scene = StepSetup(unwrap(model), example, step, loss, target)
+    setup = StepSetup(unwrap(model), example, step, loss, target)
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    costs = chosen.how.costs(trace, resource, scene)  # what cannot be measured is refused before anything is scored
+    costs = chosen.how.costs(trace, resource, setup)  # what cannot be measured is refused before anything is scored
     scores = score(
         model,
         batches,
@@ -134,7 +134,7 @@ def prune(
         checkpointing=chosen.checkpointing,
         progress=progress,
     )
-    return prune_scored(model, scores, tracer, trace, chosen, costs=costs, scene=scene)
+    return prune_scored(model, scores, tracer, trace, chosen, costs=costs, setup=setup)
 
 
 def _signature() -> inspect.Signature:
@@ -155,7 +155,7 @@ def prune_scored(
     options: Options,
     *,
     costs: Costs | None = None,
-    scene: StepSetup | None = None,
+    setup: StepSetup | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Pruned:
     """The steps after scoring, so that many methods and sparsities need one scoring between them.
@@ -167,7 +167,7 @@ def prune_scored(
         trace: What it traced.
         options: What to remove and how.
         costs: What the layers need of the resource, if that is known.
-        scene: What a training step of the network is; default one of Adam on the example, with a stand-in for the loss.
+        setup: What a training step of the network is; default one of Adam on the example, with a stand-in for the loss.
         settings: What else to remember in the plan.
 
     Raises:
@@ -175,8 +175,8 @@ def prune_scored(
         UnsupportedError: No correct slim network was found, or it could not be checked.
     """
     how, example = options.how, tracer.example
-    scene = StepSetup(unwrap(model), example, TrainingStep()) if scene is None else scene
-    costs = how.costs(trace, options.resource, scene) if costs is None else costs
+    setup = StepSetup(unwrap(model), example, TrainingStep()) if setup is None else setup
+    costs = how.costs(trace, options.resource, setup) if costs is None else costs
     scores = how.weigh(raw, costs, options.strength)
     init = options.init if isinstance(options.init, str) else "function"
     told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init}
@@ -187,7 +187,7 @@ def prune_scored(
     def chosen(trace: Trace) -> Plan:
         selections = options.selections(scores, trace)
         if options.sparsity is None:
-            return plan_within(selections, options.budgets, scene, settings=told)
+            return plan_within(selections, options.budgets, setup, settings=told)
         remembered = {**selections[0].made_by, "exact": options.exact, **told}
         return selections[0].plan(options.sparsity, exact=options.exact, settings=remembered)
 
@@ -201,7 +201,7 @@ def prune_scored(
     if options.init != "copy":
         network = apply_plan(model, plan, example=example, init=options.init, seed=options.seed)
     report = Report.of(trace, plan, network, example, verification)
-    return Pruned(network, plan, scores, report, trace, verification, raw, scene)
+    return Pruned(network, plan, scores, report, trace, verification, raw, setup)
 
 
 def _verified(

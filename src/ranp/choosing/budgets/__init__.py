@@ -8,15 +8,11 @@ from ranp.choosing.budgets.solving import Limit, Meter, Solution, limits_of, sol
 from ranp.costs.quantities import QUANTITIES
 from ranp.costs.step import StepSetup
 
-Scene = StepSetup
-"""Its name in earlier releases."""
-
 __all__ = [
     "QUANTITIES",
     "Budget",
     "Limit",
     "Meter",
-    "Scene",
     "Solution",
     "StepSetup",
     "budget_lines",

@@ -7,20 +7,14 @@ from ranp.costs.step.running import trace_step
 from ranp.costs.step.settings import Settings, rerun
 from ranp.costs.step.setup import StepSetup, target_for
 
-Rehearsal = StepTrace
-rehearse = trace_step
-"""Names of earlier releases."""
-
 __all__ = [
     "Call",
-    "Rehearsal",
     "Settings",
     "Sized",
     "StepSetup",
     "StepTrace",
     "Storage",
     "TrainingStep",
-    "rehearse",
     "rerun",
     "target_for",
     "trace_step",
