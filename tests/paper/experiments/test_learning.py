@@ -34,6 +34,7 @@ def test_a_sparsity_stays_below_the_largest_feasible_one_of_ranp_f(tmp_path: Pat
         assert run_cell(replace(one, at_most=0.1), place).sparsity == 0.1
 
 
+@pytest.mark.slow
 def test_differences_are_taken_seed_by_seed(tmp_path: Path) -> None:
     wanted = Wanted(seeds=2)
     results = Results(Place(tmp_path), {one: _with_main_figure(result_of(one)) for one in LEARNING.cells(wanted)})
