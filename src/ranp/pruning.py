@@ -20,6 +20,7 @@ from ranp.costs.quantities import needs_loss
 from ranp.costs.step import StepSetup, TrainingStep, target_for
 from ranp.errors import UnsupportedError, asked
 from ranp.options import Options
+from ranp.progress import Progress
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
 from ranp.scoring.passes import Loss, first_batch
@@ -80,7 +81,7 @@ def prune(
     loss: Loss,
     *,
     example: Any = None,
-    progress: bool | Callable[[int, int | None], object] = False,
+    progress: bool | Progress = False,
     **options: Any,
 ) -> Pruned:
     """Makes a slim network from a full one before training. The full one is left as it was.

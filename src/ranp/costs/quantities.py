@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ranp.errors import UnsupportedError, unknown_name
+from ranp.progress import Progress
 from ranp.registry import Registry
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ranp.tracing.choice import Choice
     from ranp.tracing.trace import Trace
 
-Progress = Callable[[int, int], object]
 
 _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BYTES = {

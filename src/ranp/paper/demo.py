@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -26,13 +25,11 @@ from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.timing import step_seconds
+from ranp.progress import Labelled, silent, under
 
 __all__ = ["Demonstration", "Settings", "run"]
 
 FULL, OURS, BLIND = "full", "ranp-f", "random"
-
-Progress = Callable[[str, int, int, str], object]
-"""``(what is going on, done, total, remark)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ class Demonstration:
 
 
 def run(
-    out: str | os.PathLike[str], settings: Settings | None = None, progress: Progress | None = None
+    out: str | os.PathLike[str], settings: Settings | None = None, progress: Labelled | None = None
 ) -> Demonstration:
     """Prunes a small 3D-UNet with RANP-f and at random, trains all three alike, and measures them side by side.
 
@@ -130,7 +127,7 @@ def run(
         UnsupportedError: The folder holds a demonstration with other settings.
     """
     settings, folder = Settings() if settings is None else settings, Path(out)
-    task, told = tasks.get("shapenet"), progress or _silent
+    task, told = tasks.get("shapenet"), progress or silent
     recipe = settings.recipe(task)
     runs: dict[str, training.Run] = {}
     for name in (FULL, OURS, BLIND):
@@ -145,9 +142,7 @@ def run(
     networks = {name: one.model for name, one in runs.items()}
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
     batch = default_collate([samples[index % len(samples)] for index in range(settings.batch)])
-    seconds = step_seconds(
-        networks, task, (batch[0], batch[1]), settings.rounds, lambda done, total: told("timing", done, total, "")
-    )
+    seconds = step_seconds(networks, task, (batch[0], batch[1]), settings.rounds, under("timing", told))
     contenders = tuple(_contender(name, one, seconds[name], task, settings) for name, one in runs.items())
     comparison = Comparison(contenders, _guess(task, settings), _notes(settings), _recipe(settings))
     written = (folder / "table.md", folder / "comparison.json")
@@ -172,7 +167,7 @@ def _contender(name: str, one: training.Run, seconds: tuple[float, ...], task: T
     )
 
 
-def _under(name: str, told: Progress) -> Progress:
+def _under(name: str, told: Labelled) -> Labelled:
     """The progress of one network under its own name."""
 
     def tell(label: str, done: int, total: int, remark: str) -> None:
@@ -207,7 +202,3 @@ def _recipe(settings: Settings) -> dict[str, object]:
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
     versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
     return {"task": "shapenet", "model": "unet3d-shapenet", **plain, "threads": torch.get_num_threads(), **versions}
-
-
-def _silent(label: str, done: int, total: int, remark: str) -> None:
-    """Tells nobody."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ranp.paper.tasks.task import Task
+from ranp.progress import Progress
 from ranp.running.calling import call
 
 __all__ = ["median_ratio", "step_seconds"]
@@ -22,7 +23,7 @@ def step_seconds(
     task: Task,
     batch: tuple[Any, Tensor],
     rounds: int,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, tuple[float, ...]]:
     """Seconds of a training step of each network, round by round.
 

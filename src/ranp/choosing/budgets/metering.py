@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 
 from ranp.choosing.budgets.probing import probes
 from ranp.choosing.selection import Selection
-from ranp.costs.quantities import Progress, Quantity
+from ranp.costs.quantities import Quantity
 from ranp.costs.step import StepSetup, StepTrace
 from ranp.costs.widths import StepAtWidths
 from ranp.errors import UnsupportedError
+from ranp.progress import Progress
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags
 from ranp.tracing.trace import Trace

@@ -14,9 +14,9 @@ from ranp.choosing.plan import Plan
 from ranp.choosing.refusals import nothing_goes
 from ranp.choosing.selection import Selection
 from ranp.costs.prices import Prices
-from ranp.costs.quantities import Progress
 from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
+from ranp.progress import Progress
 from ranp.running.calling import tensors_in
 from ranp.tracing.choice import Choice
 

@@ -9,7 +9,8 @@ from torch import nn
 from ranp import arguments
 from ranp.costs.step import StepTrace, TrainingStep, trace_step
 from ranp.costs.step.running import Loss
-from ranp.costs.time.table import Progress, Table
+from ranp.costs.time.table import Table
+from ranp.progress import Progress
 
 _PLAIN = TrainingStep()
 

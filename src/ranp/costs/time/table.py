@@ -18,11 +18,11 @@ from ranp.costs.time.overhead import PHASES, measure_overhead
 from ranp.costs.time.stored import Content, load, save
 from ranp.costs.time.timing import Stopwatch
 from ranp.errors import StorageError, UnsupportedError
+from ranp.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 Measure = Callable[[Call], float]
-Progress = Callable[[int, int], object]
 
 _SAVE_EVERY = 10.0
 _DIVISORS = (4, 16)

@@ -9,7 +9,8 @@ from pathlib import Path
 from ranp.errors import UnsupportedError
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import read
-from ranp.paper.experiments.running import Place, Told, run_all
+from ranp.paper.experiments.running import Place, run_all
+from ranp.progress import Labelled
 from ranp.reporting.folder import RunFolder
 
 __all__ = ["Share", "reproduce_one", "share_of"]
@@ -41,7 +42,7 @@ def reproduce_one(
     jobs: int = 1,
     share: Share | None = None,
     device: str = "cpu",
-    told: Told | None = None,
+    told: Labelled | None = None,
     command: str = "",
 ) -> list[Path]:
     """Runs the cells of an experiment and writes its tables and figures.

@@ -13,7 +13,7 @@ import os
 import platform
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,12 @@ from ranp.paper.training import train
 from ranp.paper.training.network import make_full, make_slim, whole
 from ranp.paper.training.runs import Setting, records
 from ranp.paper.training.team import Team, joined
+from ranp.progress import Labelled
 from ranp.progress import Labelled as Progress
 from ranp.pruning import Pruned
 
-__all__ = ["Place", "Told", "run_all", "run_cell"]
+__all__ = ["Labelled", "Place", "run_all", "run_cell"]
 
-Told = Callable[[str, int, int, str], object]
-"""``(what is going on, done, total, remark)``."""
 _PATIENCE = 0.5
 """Seconds between two looks at the workers."""
 
@@ -149,14 +148,14 @@ def _result(cell: Cell, task: Any, plan: Plan, epochs: tuple[Any, ...]) -> Resul
     )
 
 
-def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Told | None = None) -> list[Result]:
+def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Labelled | None = None) -> list[Result]:
     """Runs cells side by side and waits for those that other processes have claimed.
 
     Args:
         cells: What to run; equal ones are run once.
         place: Where.
         jobs: Processes; each takes the next cell that nobody has.
-        told: Told ``(label, done, total, remark)``.
+        told: Labelled ``(label, done, total, remark)``.
 
     Returns:
         The results, in the order of the cells.
@@ -176,7 +175,7 @@ def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Told | 
     return [run_cell(cell, place) for cell in cells]
 
 
-def _work(cells: Sequence[Cell], place: Place, told: Told) -> dict[str, str]:
+def _work(cells: Sequence[Cell], place: Place, told: Labelled) -> dict[str, str]:
     """Takes one cell after the other that is neither finished nor claimed, then waits for the claimed ones."""
     failed: dict[str, str] = {}
     together = _scored_together(cells)
@@ -217,7 +216,7 @@ def _scored_together(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
     return found
 
 
-def _workers(cells: Sequence[Cell], place: Place, jobs: int, told: Told) -> dict[str, str]:
+def _workers(cells: Sequence[Cell], place: Place, jobs: int, told: Labelled) -> dict[str, str]:
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
     threads = max(1, (os.cpu_count() or 1) // jobs)
@@ -267,7 +266,7 @@ def _worker(cells: list[Cell], place: Place, threads: int, messages: Any) -> Non
     messages.put(("done", failed))
 
 
-def _under(cell: Cell, told: Told) -> Progress:
+def _under(cell: Cell, told: Labelled) -> Progress:
     """The progress of a cell under its own name."""
 
     def tell(label: str, done: int, total: int, remark: str) -> None:

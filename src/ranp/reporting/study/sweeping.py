@@ -6,7 +6,7 @@ What a slim network costs is not estimated: it follows from the trace and from w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from ranp.costs.measuring import measure
 from ranp.costs.prices import Prices
 from ranp.costs.quantities import resources
 from ranp.errors import DataError, InfeasibleError, PlanMismatchError, UnsupportedError
+from ranp.progress import Progress
 from ranp.reporting.causes import what_stays
 from ranp.reporting.study.values import LayerStudy, Step, Study, Sweep
 from ranp.running.calling import unwrap
@@ -31,7 +32,6 @@ from ranp.weighting import balance
 
 logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], object]
 
 CEILING = 0.99
 """The highest sparsity that a sweep tries; the largest feasible one may lie above it."""
