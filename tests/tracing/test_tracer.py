@@ -176,3 +176,25 @@ def test_weights_used_by_function_call_are_layers_with_costs() -> None:
         costs = [list(ranp.measure(t, resource, convention=convention).values()) for t in (ours, theirs)]
         assert costs[0] == costs[1]
     assert ranp.measure(ours, "flops")["w"] == ranp.measure(theirs, "flops")["w"]
+
+
+class Numbered(nn.Module):
+    """Each channel times a number of its own, which code draws from a seed."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.enter, self.leave = nn.Conv3d(1, channels, 1), nn.Conv3d(channels, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.enter(x)
+        numbers = torch.rand(x.shape[1], generator=torch.Generator().manual_seed(0))
+        return self.leave(x * numbers.view(-1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 8])
+def test_a_trial_cut_never_keeps_just_the_first_channels(channels: int) -> None:
+    """The numbers of the first ones stay what they were; only a cut in front of others shows that they are counted."""
+    model = Numbered(channels)
+    trace = ranp.trace(model, X)
+    assert trace.layer("enter").pinned
+    assert trace.prunable == 0
