@@ -122,13 +122,18 @@ def narrowed(keep: Mask, classes: Classes, births: Births) -> Mask | None:
     stays[classes.ids[keep]] = True
     for entry in classes.pieces:
         if len(entry[0]) == 2 and stays[np.concatenate(entry)].all():
-            gone.update(int(piece[0]) for piece in entry)
+            gone.update(int(piece[1]) for piece in entry)
     in_pieces = {int(number) for entry in classes.pieces for piece in entry for number in piece}
-    for labels in births.values():
-        mine = classes.ids[labels]
-        distinct = np.unique(mine)
+    found = [np.unique(classes.ids[labels]) for labels in births.values()]
+    needed = {int(distinct[0]) for distinct in found if len(distinct) == 1}
+    for labels, distinct in zip(births.values(), found, strict=True):
         if len(distinct) == 2 and distinct[0] and keep[labels].all() and not in_pieces & set(distinct.tolist()):
-            gone.add(int(distinct[0]))
+            # The first goes, so that code which counts from there is seen, unless something would have nothing left.
+            first, second = map(int, distinct)
+            goes, stays_alone = (second, first) if first in needed else (first, second)
+            if goes not in needed and stays_alone not in gone:
+                gone.add(goes)
+                needed.add(stays_alone)
     if not gone:
         return None
     narrow: Mask = keep & ~np.isin(classes.ids, sorted(gone))
