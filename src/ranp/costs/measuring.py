@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ from torch.utils._pytree import tree_map
 
 from ranp import arguments
 from ranp.costs import quantities
-from ranp.costs.counting import CONVENTIONS, call_flops, call_macs, call_memory
+from ranp.costs.counting import CONVENTIONS, FLOAT32, call_flops, call_macs, call_memory
 from ranp.costs.layers import leaves_of, owner, row_of
 from ranp.costs.profiles import Profile, ProfileRow
 from ranp.costs.step import StepSetup
@@ -47,7 +47,7 @@ from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
-_FLOAT32 = 4
+Result = TypeVar("Result")
 
 Costing = Callable[[Trace], Mapping[str, float]]
 """A function that returns one cost per layer of the trace."""
@@ -95,7 +95,7 @@ class Costs(Mapping[str, float]):
 
 
 def measure(
-    trace: Trace, resource: Resource = "flops", *, convention: str = "paper", setup: StepSetup | None = None
+    trace: Trace, resource: Resource = "flops", *, convention: str = "true", setup: StepSetup | None = None
 ) -> Costs:
     """Counts what each layer costs by itself, its norm and activation left out.
 
@@ -106,8 +106,8 @@ def measure(
         resource: ``"flops"`` of the layer, ``"memory"``: its output elements, ``"params"``: its weight and bias, any
             other name of ``ranp.costs.quantities``, or a function of the trace that returns one finite number >= 0 for
             every layer. Several are averaged, each as a share of its costliest layer.
-        convention: For FLOPs: ``"paper"`` counts as the tables do, ``"equation"`` as tau in the text, ``"true"`` as
-            ``torch.utils.flop_counter``. Output elements and parameters are the same in all three.
+        convention: For FLOPs: ``"true"`` counts as ``torch.utils.flop_counter``, ``"paper"`` as the paper's tables do,
+            ``"equation"`` as tau in its text. Output elements and parameters are the same in all three.
         setup: What a training step of the network is, for ``"train-memory"`` and ``"time"``.
 
     Raises:
@@ -121,7 +121,7 @@ def measure(
                 f"resource {resource!r} is about a training step. Pass setup=ranp.costs.step.StepSetup(model, example)."
             )
         quantity = quantities.find(resource, "resource", quantities.resources(of_step=setup is not None))
-        step = None if setup is None or quantity.of_step is None else setup.full(inference=quantity.is_inference)
+        step = setup.full(part=quantity.part) if setup is not None and quantity.needs_step else None
         by_layer = quantity.by_layer and quantity.by_layer(trace, step or convention)
         return Costs(_complete(trace, by_layer, str(resource)), str(resource), convention)
     if callable(resource):
@@ -181,11 +181,30 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
         UnsupportedError: Unknown convention, or the network does not run on the example.
     """
     _check(convention)
+
+    def observed(copy: nn.Module, inputs: Any, mode: AbstractContextManager[Any]) -> Profile:
+        return _observe(copy, inputs, mode, convention)
+
+    return _on_a_copy(model, example, observed)
+
+
+def kept_for_backward(model: nn.Module, example: Any) -> dict[str, Kept]:
+    """What a training step of the network keeps for its backward pass, by module: the ``true`` memory of ``profile``.
+
+    Raises:
+        UnsupportedError: The network does not run on the example.
+    """
+    return _on_a_copy(model, example, _training_memory)
+
+
+def _on_a_copy(
+    model: nn.Module, example: Any, act: Callable[[nn.Module, Any, AbstractContextManager[Any]], Result]
+) -> Result:
+    """Acts on a copy without data, or, where the network's code asks for values, on a real one."""
     model = calling.unwrap(model)
     with randomness.untouched_rng():
         try:
-            mode = dataless.MetaMode()
-            return _observe(copies.copy_model(model, meta=True), dataless.to_meta(example), mode, convention)
+            return act(copies.copy_model(model, meta=True), dataless.to_meta(example), dataless.MetaMode())
         except RanpError:
             raise
         except Exception as error:  # The network's own code may raise anything.
@@ -198,7 +217,7 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
             logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, brief(error))
         inputs = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, example)
         try:
-            return _observe(copies.copy_model(model, meta=False), inputs, nullcontext(), convention)
+            return act(copies.copy_model(model, meta=False), inputs, nullcontext())
         except Exception as error:
             raise UnsupportedError(
                 f"{type(model).__name__} does not run on the example ({brief(error)}); pass the inputs"
@@ -206,7 +225,7 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
             ) from error
 
 
-def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Kept] | None = None) -> Profile:
+def profile_of(trace: Trace, *, convention: str = "true", kept: Mapping[str, Kept] | None = None) -> Profile:
     """Counts what ``profile`` counts from a trace, so that nothing runs twice. Parameters count as 4 bytes each.
 
     Args:
@@ -220,7 +239,7 @@ def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Ke
     _check(convention)
     if convention == "true" and kept is None:
         raise UnsupportedError("a trace does not hold training memory; use ranp.profile for convention='true'")
-    parameters = {name: Kept(prod(shape), prod(shape) * _FLOAT32) for name, shape in trace.parameters.items()}
+    parameters = {name: Kept(prod(shape), prod(shape) * FLOAT32) for name, shape in trace.parameters.items()}
     return _assemble(convention, leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
 
 
@@ -289,7 +308,7 @@ def _assemble(
         if convention != "true":
             elements = call_memory(call)
             flops, macs = call_flops(call, convention), call_macs(call)
-            add(call.module, flops=flops, macs=macs, memory=elements, memory_bytes=elements * _FLOAT32)
+            add(call.module, flops=flops, macs=macs, memory=elements, memory_bytes=elements * FLOAT32)
     if convention == "true":
         for op in ops:
             add(row_of(op.module, leaves), flops=op.flops, macs=op.flops // 2)
@@ -300,7 +319,7 @@ def _assemble(
         if convention == "true":
             add(row, params=item.elements, params_bytes=item.bytes)
         elif row in leaves:
-            add(row, params=item.elements, params_bytes=item.elements * _FLOAT32)
+            add(row, params=item.elements, params_bytes=item.elements * FLOAT32)
     names = {**(kinds or {}), **leaves}
     figures = ("params", "macs", "flops", "memory", "params_bytes", "memory_bytes")
     made = (ProfileRow(name, names.get(name, ""), *(row[figure] for figure in figures)) for name, row in rows.items())

@@ -13,7 +13,7 @@ from torch import nn
 
 import ranp
 from ranp.choosing.budgets.budget import parse_all
-from ranp.choosing.budgets.metering import CheckedMeter, counting_meter
+from ranp.choosing.budgets.metering import CheckedMeter, meters_for
 from ranp.choosing.budgets.ranking import Steps, families_of
 from ranp.choosing.budgets.solving import FULL, Limit, Solution, limits_of, longest, solve
 from ranp.choosing.coupling import ALWAYS
@@ -22,6 +22,7 @@ from ranp.costs.quantities import QUANTITIES
 from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
 from ranp.tracing.choice import Choice
+from tests.support.judges import parameters_of, saved_bytes, torch_flops
 from tests.support.oracles import random_scores
 from tests.support.random_networks import Program, programs
 
@@ -33,29 +34,42 @@ class Bench:
     """A network with random scores, ready to be solved."""
 
     def __init__(
-        self, model: nn.Module, inputs: object, *, scope: str = "network", seed: int = 0, **options: int
+        self,
+        model: nn.Module,
+        inputs: object,
+        *,
+        scope: str = "network",
+        seed: int = 0,
+        convention: str = "true",
+        **options: int,
     ) -> None:
         self.model, self.inputs = model, inputs
         self.trace = ranp.trace(model, inputs)
         scores = random_scores(self.trace, np.random.default_rng(seed))
         self.selection = Selection.of(scores, self.trace, scope=scope, **options)  # type: ignore[arg-type]
         self.setup = StepSetup(model, inputs)
+        self.convention = convention
 
     def limits(self, *budgets: str) -> tuple[Limit, ...]:
         return limits_of(parse_all(budgets), self.meters(*budgets), self.selection.coupling.size)
 
     def meters(self, *budgets: str) -> list[CheckedMeter]:
-        return [counting_meter(budget.quantity, self.setup, self.trace) for budget in parse_all(budgets)]
+        quantities = [budget.quantity for budget in parse_all(budgets)]
+        return meters_for(quantities, self.setup, self.selection, convention=self.convention)
 
     def solved(self, *budgets: str) -> Solution:
         return solve(self.selection, self.meters(*budgets), self.limits(*budgets))
 
     def slim_costs(self, solution: Solution, *names: str) -> list[int]:
-        """From the slim network itself, profiled."""
+        """From the slim network itself, by torch's own count or profiled."""
         slim = ranp.slim(self.model, self.selection.build(solution.stays))
-        figures = ranp.profile(slim, self.inputs, convention="paper")
-        params = sum(parameter.numel() for parameter in slim.parameters())
-        return [params if name == "params" else getattr(figures, name) for name in names]
+        if self.convention == "true":
+            flops = torch_flops(slim, self.inputs)
+            known = {"flops": flops, "macs": flops // 2, "memory": saved_bytes(slim, self.inputs)}
+        else:
+            figures = ranp.profile(slim, self.inputs, convention=self.convention)
+            known = {"flops": figures.flops, "macs": figures.macs, "memory": figures.memory_bytes}
+        return [{**known, "params": parameters_of(slim)}[name] for name in names]
 
 
 def unet_like() -> nn.Module:
@@ -69,10 +83,11 @@ def unet_like() -> nn.Module:
 INPUTS = torch.zeros(1, 1, 8, 8, 8)
 
 
+@pytest.mark.parametrize("convention", ["true", "paper"])
 @pytest.mark.parametrize("share", [90, 50, 20, 5])
 @pytest.mark.parametrize("names", [("flops",), ("macs",), ("params",), ("memory",), ("flops", "params", "memory")])
-def test_met_by_the_slim_network_and_nothing_more_fits(share: int, names: tuple[str, ...]) -> None:
-    bench = Bench(unet_like(), INPUTS)
+def test_met_by_the_slim_network_and_nothing_more_fits(share: int, names: tuple[str, ...], convention: str) -> None:
+    bench = Bench(unet_like(), INPUTS, convention=convention)
     budgets = [f"{name}={share}%" for name in names]
     try:
         solution = bench.solved(*budgets)
@@ -109,11 +124,7 @@ def test_it_begins_with_the_longest_beginning_of_the_ranking_that_fits() -> None
     (limit,) = bench.limits("flops=30%")
     solution = bench.solved("flops=30%")
     plans = [bench.selection.plan(k / 200, exact=True) for k in range(200) if k / 200 < bench.selection.max_share()]
-    fitting = [
-        plan
-        for plan in plans
-        if ranp.profile(ranp.slim(bench.model, plan), INPUTS, convention="paper").flops <= limit.most
-    ]
+    fitting = [plan for plan in plans if torch_flops(ranp.slim(bench.model, plan), INPUTS) <= limit.most]
     widest = bench.selection.build(solution.stays)
     best = min(fitting, key=lambda plan: plan.sparsity.removed)
     assert all(set(best.kept[name]) <= set(widest.kept[name]) for name in best.kept)
@@ -123,14 +134,14 @@ def test_an_impossible_budget_tells_the_smallest_that_is_possible_and_that_is_me
     bench = Bench(unet_like(), INPUTS)
     with pytest.raises(InfeasibleError) as refusal:
         bench.solved("memory=0.1%", "flops=0.01%")
-    possible = re.findall(r"((?:memory|flops)=\d+) \(([\d.]+%)", str(refusal.value))
+    possible = re.findall(r"((?:memory|flops)=\d+B?) \(([\d.]+%)", str(refusal.value))
     assert len(possible) == 2
     exact = bench.solved(*(text for text, _ in possible))
     shares = bench.solved(*(f"{text.split('=')[0]}={share}" for text, share in possible))
     assert exact.after == shares.after
-    assert bench.slim_costs(exact, "memory", "flops") == [int(text.split("=")[1]) for text, _ in possible]
+    assert bench.slim_costs(exact, "memory", "flops") == [int(text.split("=")[1].rstrip("B")) for text, _ in possible]
     with pytest.raises(InfeasibleError):
-        bench.solved(f"memory={int(exact.after[0]) - 1}")
+        bench.solved(f"memory={int(exact.after[0]) - 1}B")
 
 
 @pytest.mark.parametrize("scope", ["network", "layer", "random"])
@@ -149,9 +160,9 @@ def test_rounded_widths_and_other_scopes_hold_the_budget_too(scope: str, options
 
 
 def test_coarse_widths_say_what_stands_in_the_way() -> None:
-    solution = Bench(unet_like(), INPUTS, round_to=12).solved("flops=52%")
+    solution = Bench(unet_like(), INPUTS, round_to=12).solved("flops=65%")
     assert re.fullmatch(
-        r"the smallest step up, \d+ channels of '\d', would need 1\d\d\.\d% of flops=52%", solution.note
+        r"the smallest step up, \d+ channels of '\d', would need 1\d\d\.\d% of flops=65%", solution.note
     )
 
 

@@ -32,7 +32,7 @@ def plan_within(
     setup: StepSetup,
     *,
     settings: Mapping[str, Any] | None = None,
-    convention: str = "paper",
+    convention: str = "true",
     progress: Progress | None = None,
 ) -> Plan:
     """The plan of the widest network, by a method's own ranking, that meets every budget.
@@ -69,7 +69,7 @@ def plan_within(
         }
         for limit, figure in zip(limits, solution.after, strict=True)
     ]
-    made_by: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome}
+    made_by: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome, "convention": convention}
     if solution.note:
         made_by["budget_note"] = solution.note
     if any(budget.quantity.needs_loss for budget in budgets):
