@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import ranp
+from benchmarks.judges import torch_flops
 from ranp.costs.measuring import profile_of
 from ranp.costs.prices import Prices
 from ranp.tracing.choice import Choice
-from tests.support.judges import torch_flops
 from tests.support.oracles import assert_priced, random_plan
 from tests.support.random_networks import Program, programs
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import ranp
+from benchmarks.judges import torch_flops
 from ranp.choosing.budgets import StepSetup, parse_all, plan_within
 from ranp.choosing.selection import Selection
 from ranp.costs.prices import Bill, Prices
@@ -18,7 +19,6 @@ from ranp.costs.widths import StepAtWidths
 from ranp.errors import InfeasibleError, UnsupportedError
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags
-from tests.support.judges import torch_flops
 from tests.support.oracles import random_scores
 
 INPUTS = torch.zeros(2, 1, 8, 8, 8)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import ranp
+from benchmarks.judges import parameters_of, saved_bytes, torch_flops
 from ranp.choosing.budgets.budget import parse_all
 from ranp.choosing.budgets.metering import CheckedMeter, meters_for
 from ranp.choosing.budgets.ranking import Steps, families_of
@@ -22,7 +23,6 @@ from ranp.costs.quantities import QUANTITIES
 from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
 from ranp.tracing.choice import Choice
-from tests.support.judges import parameters_of, saved_bytes, torch_flops
 from tests.support.oracles import random_scores
 from tests.support.random_networks import Program, programs
 
@@ -119,7 +119,8 @@ def assert_nothing_more_fits(bench: Bench, solution: Solution, limits: tuple[Lim
         assert any(bill[limit.budget.resource] > limit.most for limit in limits)
 
 
-def test_it_begins_with_the_longest_beginning_of_the_ranking_that_fits() -> None:
+def test_it_begins_with_the_longest_beginning_of_the_ranking_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ranp.choosing.budgets.solving._EXCHANGES", 0)
     bench = Bench(unet_like(), INPUTS)
     (limit,) = bench.limits("flops=30%")
     solution = bench.solved("flops=30%")
@@ -257,3 +258,50 @@ def test_where_nothing_fits_the_smallest_figure_that_was_seen_is_told_and_met() 
     possible = str(refusal.value).split("The smallest possible is ")[1].split(" ")[0]
     limits = limits_of(parse_all(possible), [meter], bench.selection.coupling.size)
     assert solve(bench.selection, [meter], limits).after[0] <= limits[0].most
+
+
+class Steep(nn.Module):
+    """A layer whose channels are dear, beside one whose channels are cheap."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dear, self.mix = nn.Conv3d(1, 6, 5, padding=2), nn.Conv3d(6, 6, 3, padding=1)
+        self.cheap, self.last = nn.Conv3d(6, 40, 1), nn.Conv3d(40, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.cheap(self.mix(self.dear(x))))
+
+
+@pytest.mark.parametrize("share", [15, 25, 40, 60, 80])
+@pytest.mark.parametrize("scope", ["network", "layer"])
+def test_exchanges_use_what_single_steps_leave(share: int, scope: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(Steep(), INPUTS, scope=scope, seed=share)
+    (limit,) = bench.limits(f"flops={share}%")
+    after = bench.solved(f"flops={share}%")
+    monkeypatch.setattr("ranp.choosing.budgets.solving._EXCHANGES", 0)
+    before = bench.solved(f"flops={share}%")
+    assert bench.slim_costs(after, "flops")[0] == after.after[0] <= limit.most
+    assert before.after[0] <= after.after[0]
+    best = best_pair(bench, after, limit)
+    assert best <= after.after[0] or after.after[0] >= FULL * limit.most
+    channels = bench.selection.build(after.stays).widths
+    assert min(channels.values()) >= 1
+
+
+def best_pair(bench: Bench, solution: Solution, limit: Limit) -> int:
+    """The most FLOPs within the limit that any exchange of one channel of one layer for one of another gives."""
+    widths, best = bench.selection.build(solution.stays).widths, 0
+    names = [name for name in widths if name != "last"]
+    for up in names:
+        for down in names:
+            wanted = {**widths, up: widths[up] + 1, down: widths[down] - 1}
+            if up != down and wanted[up] <= bench.trace.layer(up).channels and wanted[down] >= 1:
+                flops = by_hand(wanted)
+                best = max(best, flops if flops <= limit.most else 0)
+    return best
+
+
+def by_hand(widths: dict[str, int]) -> int:
+    """FLOPs of ``Steep`` with other widths."""
+    dear, mix, cheap = widths["dear"], widths["mix"], widths["cheap"]
+    return 2 * 8**3 * (125 * dear + 27 * dear * mix + mix * cheap + 2 * cheap)
