@@ -1,7 +1,7 @@
 """Budgets of 50, 20, 5 and 2 % on the paper's networks and seven of MONAI, by other people's count.
 
-Every slim network is made and judged by what shares no code with the solver: ``torch.utils.flop_counter``, the number of
-elements of its parameters, torch's own saved tensors, and the events of torch's allocator in a step that really runs.
+Every slim network is made and judged by what shares no code with the solver: ``torch.utils.flop_counter``, the number
+of elements of its parameters, torch's saved tensors, and the events of torch's allocator in a step that really runs.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def run(*, quick: bool) -> None:
         above += [f"{network.name}, {text}" for text in judge.above]
         times.append((network.name, f"{max(judge.seconds):.1f}"))
     remarks = (
-        f"{len(above)} of {solved} slim networks are above a budget{': ' if above else ''}{'; '.join(above)}. A cell is "
-        "the share of the budget that the slim network uses: flops and macs by `torch.utils.flop_counter`, params by "
+        f"{len(above)} of {solved} slim networks are above a budget{': ' if above else ''}{'; '.join(above)}. A cell "
+        "is the share of the budget that the slim network uses: flops and macs by `torch.utils.flop_counter`, params by "
         "counting elements, memory by torch's saved tensors, train-memory by the events of torch's allocator, each "
         "against the same figure of the full network; `at least`: refused, and the smallest possible, which is met.",
         "RANP-f's ranking of magnitudes (no data), Adam in float32.",

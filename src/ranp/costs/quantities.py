@@ -209,7 +209,9 @@ def _counted(name: str, figure: str, unit: str, description: str, example: str, 
 
 
 def _kept(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace], float]:
-    return lambda step: step.kept_bytes
+    from ranp.costs.memory import kept_bytes
+
+    return kept_bytes
 
 
 def _peaks(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace], float]:

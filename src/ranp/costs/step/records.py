@@ -157,8 +157,3 @@ class StepTrace:
     step: TrainingStep | None
     device: str = "cpu"
     kept: frozenset[int] = frozenset()
-
-    @property
-    def kept_bytes(self) -> int:
-        """What a forward pass keeps for the backward pass."""
-        return sum(self.storages[number].bytes for number in self.kept)
