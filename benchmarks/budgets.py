@@ -36,7 +36,7 @@ PAPER = {
     "unet3d-shapenet": (1, 1, 32, 32, 32),
     "unet3d-brats": (1, 4, 32, 32, 32),
     "mobilenetv2-ucf101": (1, 3, 16, 112, 112),
-    "i3d-ucf101": (1, 3, 16, 112, 112),
+    "i3d-ucf101": (1, 3, 16, 224, 224),
     "psm-sceneflow": (1, 3, 64, 128),
 }
 """Sizes at which a step of the full network runs in seconds, so that it can be measured."""
@@ -151,8 +151,8 @@ def run(*, quick: bool) -> None:
         times.append((network.name, f"{max(judge.seconds):.1f}"))
     remarks = (
         f"{len(above)} of {solved} slim networks are above a budget{': ' if above else ''}{'; '.join(above)}. A cell "
-        "is the share of the budget that the slim network uses: flops and macs by `torch.utils.flop_counter`, params by "
-        "counting elements, memory by torch's saved tensors, train-memory by the events of torch's allocator, each "
+        "is the share of the budget that the slim network uses: flops and macs by `torch.utils.flop_counter`, params "
+        "by counting elements, memory by torch's saved tensors, train-memory by the events of torch's allocator, each "
         "against the same figure of the full network; `at least`: refused, and the smallest possible, which is met.",
         "RANP-f's ranking of magnitudes (no data), Adam in float32.",
         *(f"Less than {100 * ENOUGH:g} % used: {note}." for note in notes),

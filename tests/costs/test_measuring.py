@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
 from torch.nn.utils import parametrizations
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -380,7 +381,7 @@ class Allocations(TorchDispatchMode):
     def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
         out = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor) and tensor.device.type != "meta":
+            if isinstance(tensor, Tensor) and tensor.device.type != "meta" and not isinstance(tensor, FakeTensor):
                 self.largest = max(self.largest, tensor.untyped_storage().nbytes())
         return out
 

@@ -281,7 +281,7 @@ def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp
         "removed": 0.0,
         "params": 100,
         "flops": 2_000_000,
-        "memory": 262144,
+        "memory": 1048576,
         "losses": [1.0],
         "accuracy": 0.7,
         "miou": 0.5,

@@ -37,8 +37,9 @@ from ranp import arguments
 from ranp.costs import quantities
 from ranp.costs.counting import CONVENTIONS, FLOAT32, call_flops, call_macs, call_memory
 from ranp.costs.layers import leaves_of, owner, row_of
+from ranp.costs.memory import kept_by_module
 from ranp.costs.profiles import Profile, ProfileRow
-from ranp.costs.step import StepSetup
+from ranp.costs.step import StepSetup, trace_step
 from ranp.costs.step.running import brief
 from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.running import calling, copies, dataless, randomness
@@ -160,7 +161,7 @@ def _complete(trace: Trace, given: object, label: str) -> dict[str, float]:
 def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Profile:
     """Counts parameters, FLOPs and memory of a network on one example, without its weights or activations.
 
-    A data-free copy is run, in eval mode and, for the ``true`` memory, once more in train mode. Only a network whose
+    A data-free copy is run in eval mode and, for the ``true`` memory, another one in train mode. Only a network whose
     Python code asks for the values of tensors is copied and run for real. The model itself is never touched.
 
     ``true`` memory is what the autograd graph keeps when the forward pass of a training step ends: the inputs, which
@@ -182,8 +183,10 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
     """
     _check(convention)
 
+    kept = kept_for_backward(model, example) if convention == "true" else {}
+
     def observed(copy: nn.Module, inputs: Any, mode: AbstractContextManager[Any]) -> Profile:
-        return _observe(copy, inputs, mode, convention)
+        return _observe(copy, inputs, mode, convention, kept)
 
     return _on_a_copy(model, example, observed)
 
@@ -194,6 +197,16 @@ def kept_for_backward(model: nn.Module, example: Any) -> dict[str, Kept]:
     Raises:
         UnsupportedError: The network does not run on the example.
     """
+    refusal = UnsupportedError("")
+    for inputs, share in ((example, 1), (calling.at_least_two(example), 2)):
+        try:
+            found = kept_by_module(trace_step(model, inputs, step=None, training=True))
+        except UnsupportedError as error:
+            refusal = error
+            continue
+        if share > 1:
+            logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", refusal)
+        return {name: Kept(item.elements // share, item.bytes // share) for name, item in found.items()}
     return _on_a_copy(model, example, _training_memory)
 
 
@@ -247,35 +260,29 @@ def _check(convention: str) -> None:
     arguments.choice("convention", convention, CONVENTIONS)
 
 
-def _observe(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], convention: str) -> Profile:
+def _observe(
+    model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], convention: str, kept: Mapping[str, Kept]
+) -> Profile:
     """Runs a copy and counts. The copy is left in whatever state the runs leave it in."""
     model.eval()
     with torch.no_grad(), ModuleStack(model) as stack, LeafRecorder(model) as leaves, mode, OpRecorder(stack) as ops:
         calling.call(model, inputs)
     parameters = {name: Kept(p.numel(), p.numel() * p.element_size()) for name, p in model.named_parameters()}
-    kept = _training_memory(model, inputs, mode) if convention == "true" else {}
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
     return _assemble(convention, leaves.kinds, leaves.calls, ops.ops, kept, parameters, kinds)
 
 
 def _training_memory(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any]) -> dict[str, Kept]:
-    """What a training step keeps for its backward pass, by innermost module."""
+    """The same of a network that asks for values in train mode, or does not run in it."""
     try:
         return _kept(model, inputs, mode, training=True)
     except Exception as error:  # The network's own code may raise anything; in eval mode it is known to run.
-        refusal = error
-    doubled = calling.at_least_two(inputs)
-    try:
-        kept = _kept(model, doubled, mode, training=True)
-    except Exception:
         logger.warning(
             "%s does not run in train mode on this example (%s); memory is that of eval mode with gradients",
             type(model).__name__,
-            brief(refusal),
+            brief(error),
         )
         return _kept(model, inputs, mode, training=False)
-    logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", brief(refusal))
-    return {name: Kept(item.elements // 2, item.bytes // 2) for name, item in kept.items()}
 
 
 def _kept(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], *, training: bool) -> dict[str, Kept]:

@@ -50,7 +50,7 @@ class LayerReport:
         channels: Output channels.
         params: Parameters of the layer itself.
         flops: FLOPs of the layer itself.
-        memory: Bytes of activations that it keeps for the backward pass; in the paper's convention those of its output.
+        memory: Bytes of its own that a step keeps for the backward pass; in the paper's convention all of its output.
         note: Why it was kept whole or in part; empty if it was free.
     """
 

@@ -15,6 +15,7 @@ from ranp.costs.memory.transients import is_estimate, transient
 from ranp.costs.step import StepTrace, TrainingStep, trace_step
 from ranp.costs.step.cpu import Cpu, this_cpu
 from ranp.costs.step.running import Loss
+from ranp.running.recording import Kept
 
 _CUDA_BLOCK = 512
 """Bytes to which CUDA's caching allocator rounds every tensor up."""
@@ -112,8 +113,18 @@ def peak(step: StepTrace, *, cpu: Cpu | None = None) -> Footprint:
 
 def kept_bytes(step: StepTrace) -> int:
     """What the forward pass of a training step keeps for the backward pass."""
-    sizes = _sizes(step, this_cpu())
-    return int(sizes[sorted(step.kept)].sum())
+    return sum(item.bytes for item in kept_by_module(step).values())
+
+
+def kept_by_module(step: StepTrace) -> dict[str, Kept]:
+    """The same by the module that made it."""
+    sizes, found = _sizes(step, this_cpu()), dict[str, Kept]()
+    for number in sorted(step.kept):
+        size, storage = int(sizes[number]), step.storages[number]
+        before = found.get(storage.module, Kept(0, 0))
+        elements = size // storage.dtype.itemsize
+        found[storage.module] = Kept(before.elements + elements, before.bytes + size)
+    return found
 
 
 def _sizes(step: StepTrace, cpu: Cpu) -> npt.NDArray[np.int64]:
