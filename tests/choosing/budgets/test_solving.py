@@ -281,7 +281,7 @@ def test_exchanges_use_what_single_steps_leave(share: int, scope: str, monkeypat
     monkeypatch.setattr("ranp.choosing.budgets.solving._EXCHANGES", 0)
     before = bench.solved(f"flops={share}%")
     assert bench.slim_costs(after, "flops")[0] == after.after[0] <= limit.most
-    assert before.after[0] <= after.after[0]
+    assert before.after[0] <= after.after[0] >= 0.98 * limit.most
     best = best_pair(bench, after, limit)
     assert best <= after.after[0] or after.after[0] >= FULL * limit.most
     channels = bench.selection.build(after.stays).widths

@@ -32,7 +32,7 @@ ENOUGH = 0.98
 
 _EXCHANGES, _CANDIDATES, _SLACK = 64, 24, 0.1
 """How many exchanges are made at most, how many are looked at for each, and how much of a step may be missing."""
-_TAKEN_BACK = (1, 2, 3)
+_TAKEN_BACK = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """How many steps of a family an exchange may take back."""
 _PLACES = 48
 """How many beginnings of a ranking are looked at where costs do not rise with every channel."""
@@ -152,7 +152,12 @@ def _exchanged(ladder: Ladder, scale: _Scale) -> Flags:
                 begun.append(({family: -count}, 1 - now - count * down))
         moves = (_filled(ladder, back, room, first, ups) for (back, room), first in product(begun, ups))
         found = {tuple(sorted(move.items())): left for move, left in moves if left < 1 - now.max()}
-        for taken in sorted(found, key=lambda move: found[move])[:_CANDIDATES]:
+
+        def merit(move: tuple[tuple[int, int], ...]) -> tuple[float, int]:
+            """The room that it leaves, and where that is alike, how far it leads from the ranking."""
+            return round(max(found[move], 1 - FULL), 3), sum(abs(count) for _, count in move)  # noqa: B023 -- used at once
+
+        for taken in sorted(found, key=merit)[:_CANDIDATES]:
             move = dict(taken)
             if now.max() < scale.shares(ladder.moved(move)).max() <= 1:
                 ladder = ladder.after(move)
