@@ -15,6 +15,7 @@ from tests.support.small_cells import cell
 PAPER = Wanted(scale="paper", resources_only=True)
 
 
+@pytest.mark.slow
 def test_four_cells_of_a_network_share_the_least_of_their_largest_sparsities(tmp_path: Path) -> None:
     usual = cell().settings
     four = tuple(
