@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ranp.paper import published
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Wanted
