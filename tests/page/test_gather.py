@@ -8,8 +8,7 @@ import pytest
 
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.page.choosing import of_task
-from ranp.page.gather import gather
+from ranp.page.gather import gather, of_task
 from ranp.page.material import chosen
 from tests.support.run_folders import write_full, write_journal, write_pruned, write_table
 

@@ -38,6 +38,7 @@ def export(
     the folder names is run with --trust only; or name the network here with --model.
     """
     from ranp.errors import UnsupportedError, unknown_name
+    from ranp.files.atomic import check_target
     from ranp.integrations import exporting
     from ranp.integrations.export_formats import FORMATS
     from ranp.paper.naming import Trust, stored_network
@@ -48,7 +49,7 @@ def export(
         raise UnsupportedError(unknown_name("format", format, FORMATS))
     if dynamic not in exporting.DYNAMIC:
         raise UnsupportedError(unknown_name("dynamic", dynamic, exporting.DYNAMIC))
-    exporting.check_target(out, force=force)
+    check_target(out, force=force)
     FORMATS[format].require()
     run = RunFolder(folder)
     recipe = run.finished_recipe()

@@ -101,6 +101,26 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise StorageError(f"cannot write to {str(path)!r}: {reason}. Name another place.") from error
 
 
+def check_target(path: Path, *, force: bool = True) -> None:
+    """Refuses a place that a file cannot go to, before any work is done for it.
+
+    Args:
+        path: The file.
+        force: Replace one that is there.
+
+    Raises:
+        StorageError: There is a file already and ``force`` is not given, a folder of that name, no folder for it, or
+            nothing can be written there.
+    """
+    check_writable(path)
+    if path.is_dir():
+        raise StorageError(f"{str(path)!r} is a folder. Name a file.")
+    if path.exists() and not force:
+        raise StorageError(f"{str(path)!r} exists. Name another file, or replace it with --force (force=True).")
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Make it first.")
+
+
 def checksum(data: bytes) -> str:
     """The SHA-256 of ``data`` in hexadecimal.
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ranp.errors import DataError, StorageError, UnsupportedError, unknown_name
-from ranp.files.atomic import check_writable
+from ranp.files.atomic import check_target
 from ranp.integrations.export_formats import FORMATS, Check, Format, compare, first_line, quiet, run, tensors_of
 from ranp.integrations.export_programs import make_program
 from ranp.integrations.export_sizes import Guards, Inputs, Shape, Span
@@ -150,22 +150,6 @@ _WHAT = {
     "space": "space cannot vary",
     "none": "at fixed sizes",
 }
-
-
-def check_target(path: Path, *, force: bool) -> None:
-    """Refuses a place that a file cannot go to, before anything slow begins.
-
-    Raises:
-        StorageError: There is a file already and ``force`` is not given, a folder of that name, no folder for it, or
-            nothing can be written there.
-    """
-    check_writable(path)
-    if path.is_dir():
-        raise StorageError(f"{str(path)!r} is a folder. Name a file.")
-    if path.exists() and not force:
-        raise StorageError(f"{str(path)!r} exists. Name another file, or replace it with --force (force=True).")
-    if not path.parent.is_dir():
-        raise StorageError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Make it first.")
 
 
 def _ready(model: nn.Module) -> nn.Module:

@@ -9,21 +9,18 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ranp.errors import StorageError, UnsupportedError
+from ranp.errors import UnsupportedError
 from ranp.files import atomic
 from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
 from ranp.page.gather import StoredRun
-from ranp.page.material import Material, collect
-from ranp.page.rebuilding import Absent
+from ranp.page.material import Absent, Material, collect
 from ranp.page.templates import Image, Section, render, verbatim
 from ranp.paper.naming import NOTHING, Trust
 from ranp.progress import Labelled
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
-
-__all__ = ["build", "check_target", "page", "write"]
 
 
 def write(
@@ -41,7 +38,7 @@ def write(
         out: The file; what it held before is replaced in one step, or not at all.
         title: Heading of the page; default: what it is about.
         trust: What may run beside registered networks: no code at all unless it says so.
-        progress: Told ``(what is going on, done, total, remark)``.
+        progress: Called with ``(what is going on, done, total, remark)``.
 
     Raises:
         StorageError: A folder is none, holds nothing to report, a file is torn, or the page cannot be written.
@@ -53,17 +50,13 @@ def write(
 
 
 def check_target(out: Path) -> None:
-    """Refuses a place where no page can be written, before anything slow begins.
+    """Refuses a place where no page can be written, and a machine without plotly, before anything slow begins.
 
     Raises:
         StorageError: It is a folder, lies in none, or nothing can be written there.
         UnsupportedError: Plotly is not installed.
     """
-    atomic.check_writable(out)
-    if out.is_dir():
-        raise StorageError(f"--out {str(out)!r} is a folder. Name a file, such as report.html.")
-    if not out.parent.is_dir():
-        raise StorageError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}. Make it first.")
+    atomic.check_target(out)
     _plotly()
 
 
@@ -89,19 +82,9 @@ def page(material: Material, *, title: str | None = None) -> str:
         "charts": {chart.key: chart.figure for section in sections for chart in section.charts},
         "studies": {key: value for section in sections for key, value in section.data.items()},
     }
-    page = render(
-        "page.html",
-        policy=policy,
-        title=heading,
-        summary=_summary(material),
-        sections=sections,
-        version=__version__,
-        style=verbatim("page.css"),
-        data=data,
-        plotly=plotly,
-        script=script,
-    )
-    return str(page)
+    values = {"policy": policy, "title": heading, "summary": _summary(material), "sections": sections, "data": data}
+    scripts = {"style": verbatim("page.css"), "plotly": plotly, "script": script}
+    return str(render("page.html", version=__version__, **values, **scripts))
 
 
 def _sections(material: Material, heading: str) -> list[Section]:

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from ranp.page.choosing import kinds
-from ranp.page.gather import StoredRun
+from ranp.page.gather import StoredRun, kinds
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
-
-__all__ = ["ALONE", "Curve", "Figure", "curves_of", "main_figure", "percent"]
 
 _POINTS = 160
 """Points of a curve of single steps; more cannot be told apart on a screen."""

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranp.errors import StorageError
-from ranp.page.choosing import of_task, representatives
 from ranp.page.curves import main_figure
-from ranp.page.gather import FULL, StoredRun
-from ranp.page.material import Material
-from ranp.page.rebuilding import Absent, Bill
+from ranp.page.gather import StoredRun, of_task, representatives
+from ranp.page.material import Absent, Bill, Material
 from ranp.reporting.format import MB
+from ranp.reporting.looks import FULL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ranp.reporting.drawing import ScatterPoint
-
-__all__ = ["write_figures"]
 
 _SUFFIXES = (".svg", ".pdf")
 _CURVES = 8

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.choosing.plan import Plan, Sparsity
-from ranp.page.choosing import kinds, of_task, representatives
-from ranp.page.gather import StoredRun
+from ranp.page.gather import StoredRun, kinds, of_task, representatives
 
 
 def run(label: str, method: str, seed: int = 0, sparsity: float = 0.5, **recipe: Any) -> StoredRun:
