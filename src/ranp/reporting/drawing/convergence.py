@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["convergence"]
-
 _AXES = {"epoch": "epoch", "seconds": "training time (s)"}
 _MINUTES = 600.0
 """Seconds from which on the axis counts minutes."""

@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import ONE_COLUMN, TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
-from ranp.reporting.drawing.ticks import percent
+from ranp.reporting.drawing.style import (
+    ONE_COLUMN,
+    TWO_COLUMNS,
+    add_legend,
+    blank,
+    finished,
+    percent,
+    plain,
+    styled,
+    title_of,
+)
 from ranp.reporting.format import share
 from ranp.reporting.looks import FULL, looks
 
@@ -16,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ranp.reporting.study import Sweep
-
-__all__ = ["accuracy", "resources"]
 
 _RESOURCES = {"flops": "FLOPs", "memory": "Memory"}
 
