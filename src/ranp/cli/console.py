@@ -82,14 +82,14 @@ def progress_bars(
 ) -> Iterator[Callable[[str, int, int | None, str], None]]:
     """Draws bars on stderr, one for each label, with the time that is left.
 
-    Where stderr is no terminal, a file or a pipe, each label is one line when all is done, and none after an error:
-    then the error is all there is to read.
+    Where stderr goes to a file or a pipe, each label is one line when all is done, and none after an error: then the
+    error is all there is to read.
 
     The value is a function of ``(label, done, total or None, remark)``.
 
     Args:
         quiet: Draw nothing.
-        lines: Labels that are told as whole lines at once: they stay, also where nobody is looking.
+        lines: Labels that are written as whole lines at once: they stay, also where nobody is looking.
     """
     from rich.console import Console
     from rich.progress import (

@@ -75,7 +75,7 @@ def export(
 
 def _example(network: Network, recipe: dict[str, Any], where: Path, said: Trust) -> Any:
     """What goes into the network: said here, said to ``ranp prune``, known of the network, or the first batch."""
-    from ranp.cli.sources import Choice, find_data
+    from ranp.cli.preparation import find_data
     from ranp.errors import StorageError
     from ranp.paper.naming import needed_example, refuse_code, stored_example
 
@@ -89,7 +89,7 @@ def _example(network: Network, recipe: dict[str, Any], where: Path, said: Trust)
             raise StorageError(f"{str(where)!r}: {name} of its data is {value!r}. Restore it, or pass --input.")
         if name in ("batches", "loss") and not said.everything:
             refuse_code(where, repr(value), name, "--input")
-    data = find_data(network, Choice(**known, max_batches=1))
+    data = find_data(network, known, max_batches=1)
     if data is None:
         return needed_example(network, (), None)
     return next(iter(data.batches))[0]

@@ -20,55 +20,37 @@ from ranp.options import Options
 if TYPE_CHECKING:
     from ranp.costs.step import TrainingStep
 
-_NETWORK, _DATA, _HOW, _STEP, _RUN = "Network", "What to score on", "How to prune", "One training step", "Run"
+_NETWORK, _DATA, _HOW = "Network", "What to score on", "How to prune"
+_STEP, RUN = "One training step", "Run"
+"""Headings under which ``--help`` lists the flags."""
+
+
+def _flag(text: str, panel: str | None, *declarations: str, **more: Any) -> Any:
+    return typer.Option(*declarations, help=text, rich_help_panel=panel, **more)
+
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A registered network, or package.module:function that returns one.")
 ]
 Inputs = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="1x1x64x64x64", help="Shape of an input; repeat it.", rich_help_panel=_NETWORK),
+    list[str] | None, _flag("Shape of an input; repeat it.", _NETWORK, "--input", metavar="1x1x64x64x64")
 ]
-Example = Annotated[
-    str | None,
-    typer.Option(metavar="PKG.MOD:FN", help="Function that returns the inputs of one call.", rich_help_panel=_NETWORK),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-Task = Annotated[
-    str | None,
-    typer.Option(help="A task of the paper; a network of the paper has its own by default.", rich_help_panel=_DATA),
-]
+Example = Annotated[str | None, _flag("Function that returns the inputs of one call.", _NETWORK, metavar="PKG.MOD:FN")]
+Json = Annotated[bool, _flag("Print JSON instead of a table.", None, "--json")]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Folder of the task's data set as published; default: procedural samples.",
-        rich_help_panel=_DATA,
-    ),
+    _flag("Folder of the task's data set as published; default: procedural samples.", _DATA, "--data", metavar="DIR"),
 ]
-AllowMissing = Annotated[
-    bool,
-    typer.Option("--allow-missing", help="Take what is there of a partial data set.", rich_help_panel=_DATA),
-]
-Scale = Annotated[
-    str | None,
-    typer.Option(help="paper, or cpu: the task's small network and sizes; default paper.", rich_help_panel=_DATA),
-]
+AllowMissing = Annotated[bool, _flag("Take what is there of a partial data set.", _DATA, "--allow-missing")]
+Scale = Annotated[str | None, _flag("paper, or cpu: the task's small network and sizes; default paper.", _DATA)]
 FolderModel = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="How the full network is made, instead of what the folder says."),
+    _flag("How the full network is made, instead of what the folder says.", None, "--model", metavar="MODEL"),
 ]
 Trusted = Annotated[
-    bool, typer.Option("--trust", help="Run the code that the folder names; without it nothing in a file is run.")
+    bool, _flag("Run the code that the folder names; without it nothing in a file is run.", None, "--trust")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=_RUN)]
-
-
-def _flag(text: str, panel: str, *declarations: str, **more: Any) -> Any:
-    return typer.Option(*declarations, help=text, rich_help_panel=panel, **more)
-
+Device = Annotated[str, _flag("cpu, cuda, cuda:1, ...", RUN)]
 
 PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, _flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
@@ -100,8 +82,8 @@ PRUNING: Mapping[str, Any] = {
     "max_batches": Annotated[
         int | None, _flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)
     ],
-    "unchecked": Annotated[bool, _flag("Take a slim network whose numbers cannot be compared.", _RUN, "--unchecked")],
-    "seed": Annotated[int, _flag("Of everything random.", _RUN, min=0)],
+    "unchecked": Annotated[bool, _flag("Take a slim network whose numbers cannot be compared.", RUN, "--unchecked")],
+    "seed": Annotated[int, _flag("Of everything random.", RUN, min=0)],
 }
 """The options of ``ranp.prune`` by name."""
 
@@ -131,7 +113,10 @@ STEP: Mapping[str, Any] = {
     ],
     "precision": Annotated[
         str | None,
-        _flag("float32, float64, bfloat16, float16, amp-bfloat16, amp-float16; default --task's, else float32.", _STEP),
+        _flag(
+            "float32, float64, bfloat16, float16, amp-bfloat16, amp-float16; default --task's, else float32.",
+            _STEP,
+        ),
     ],
     "checkpointing": Annotated[
         bool, _flag("Activation checkpointing: less memory, more time.", _STEP, "--checkpointing")

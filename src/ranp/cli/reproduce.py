@@ -113,8 +113,4 @@ def _command(name: str) -> str:
     import shlex
     import sys
 
-    return (
-        shlex.join(["ranp", *sys.argv[1:]])
-        if len(sys.argv) > 1 and sys.argv[1] == "reproduce"
-        else f"ranp reproduce {name}"
-    )
+    return shlex.join(["ranp", *sys.argv[1:]]) if sys.argv[1:2] == ["reproduce"] else f"ranp reproduce {name}"

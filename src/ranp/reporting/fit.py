@@ -44,6 +44,18 @@ class Room:
     size: tuple[int, ...] | None
     fixed: bool
 
+    @property
+    def largest(self) -> str:
+        """The largest size in words."""
+        if self.size is None:
+            return "none"
+        return "x".join(map(str, self.size)) + (" (the only one)" if self.fixed else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        size = None if self.size is None else list(self.size)
+        return {"needed": self.needed, "batch": self.batch, "size": size, "fixed_size": self.fixed}
+
 
 def with_space(example: Any, space: tuple[int, ...], batch: int | None = None) -> Any:
     """An example without data whose inputs have that space, where they have one, and that batch."""
