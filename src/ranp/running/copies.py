@@ -56,6 +56,12 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
     return copy_tree(model, memo)
 
 
+def sharing(model: nn.Module) -> nn.Module:
+    """A copy whose parameters share their storage with the original's; all else is copied."""
+    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    return copy_model(model, meta=False, twins=shared)
+
+
 def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
     """Copies modules without the memory of a copy: parameters share their storage, everything else is copied.
 
@@ -76,7 +82,9 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
             if type(parameter) is nn.Parameter:
                 data = parameter.clone() if parameter.is_inference() else parameter
                 memo[id(parameter)] = nn.Parameter(data.detach(), parameter.requires_grad)
-        _prepare(module, memo)
+        for buffer in module.buffers():  # beforehand: copy.deepcopy is slow at them
+            if type(buffer) is torch.Tensor:
+                memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
     try:
         with _CopyComputed():
             return tuple(copy_tree(module, memo) for module in modules)
@@ -85,13 +93,6 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
             f"the model cannot be copied ({error}). Remove what copy.deepcopy refuses (locks, open files, streams) "
             "from its attributes."
         ) from error
-
-
-def _prepare(module: nn.Module, memo: dict[int, Any]) -> None:
-    """Copies buffers beforehand, which ``copy.deepcopy`` is slow at."""
-    for buffer in module.buffers():
-        if type(buffer) is torch.Tensor:
-            memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
 
 
 class _CopyComputed(TorchFunctionMode):

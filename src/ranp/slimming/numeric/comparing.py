@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from ranp.running.calling import at_least_two, call, first_line, is_floating, tensors_in, written_out
-from ranp.running.copies import copy_model
+from ranp.running.copies import sharing
 from ranp.running.guard import Guard
 from ranp.slimming.masking import Derandomised, MaskedRun
 from ranp.slimming.numeric.sizes import affordable
@@ -223,7 +223,7 @@ class _Pair:
     ) -> Any:
         """Runs the full network with its removed channels silenced; ``before`` sees what every operator reads."""
         tracer = self.tracer
-        masked = _sharing(self.full)
+        masked = sharing(self.full)  # a second one in float64 is half of what the check holds
         space = LabelSpace(size=tracer.space.size)
         give_birth(masked, space, tracer.births)
         places = tracer.runs[self.train].ledger.places()  # at another size there may be more operators, or fewer
@@ -238,7 +238,7 @@ class _Pair:
 
     def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
         """Runs the slim network."""
-        thin = _sharing(self.thin).train(self.train)
+        thin = sharing(self.thin).train(self.train)
         double = self.precision.double
         with written_out(), torch.no_grad(), _unwritten(thin), Derandomised(before, double=double):
             return call(thin, self.inputs)
@@ -291,13 +291,6 @@ class _Pair:
         place = ledger.places()[min(index, len(ledger.records) - 1)]
         places = self.tracer.runs[self.train].ledger.places()
         return places.index(place) if place in places else min(index, len(places) - 1)
-
-
-def _sharing(model: nn.Module) -> nn.Module:
-    """A copy whose parameters share their storage, since a second one in float64 is half of what the check holds."""
-    return copy_model(
-        model, meta=False, twins={id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
-    )
 
 
 @contextmanager
