@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import TWO_COLUMNS, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, drawn, plain, title_of
 from ranp.reporting.drawing.values import Panel, Picture, Scale
 from ranp.reporting.drawing.voxels import render
 from ranp.reporting.looks import GREEN, SKY, VERMILLION, YELLOW
@@ -69,8 +69,7 @@ def examples(pictures: Sequence[Picture], *, width: float = TWO_COLUMNS) -> Figu
     width = min(width, max(_NARROWEST, 2 * _EDGE + room + _GAP * (columns - 1) + tall * sum(shapes)))
     height = 2 * _EDGE + sum(row.above + tall + row.below for row in rows) + (_LEGEND if legend else 0.0)
     height += sum(_BETWEEN if row.title else _GAP for row in rows[1:])
-    with styled():
-        figure = blank(width, height, arranged=False)
+    with drawn(width, height, arranged=False) as figure:
         top = height - _EDGE
         for number, row in enumerate(rows):
             top -= (_BETWEEN if row.title else _GAP) if number else 0.0
@@ -78,7 +77,7 @@ def examples(pictures: Sequence[Picture], *, width: float = TWO_COLUMNS) -> Figu
             top -= row.above + tall + row.below
         if legend:
             _draw_legend(figure, legend)
-        return finished(figure)
+    return figure
 
 
 def _rows(picture: Picture) -> list[_Row]:

@@ -12,14 +12,12 @@ from ranp.errors import DataError
 from ranp.reporting.drawing.style import (
     TWO_COLUMNS,
     add_legend,
-    blank,
-    finished,
+    drawn,
     name_layers,
     percent,
     plain,
     powers,
     room_for,
-    styled,
     thinned,
     title_of,
 )
@@ -65,10 +63,9 @@ def importance(study: Study, *, width: float = TWO_COLUMNS) -> Figure:
     layers = _of(study)
     stages = _stages(layers)
     names = [layer.name for layer in layers]
-    with styled():
+    with drawn(width, 0.35 + 1.1 * len(stages) + room_for(names, width)) as figure:
         from matplotlib.lines import Line2D
 
-        figure = blank(width, 0.35 + 1.1 * len(stages) + room_for(names, width))
         panels = figure.subplots(len(stages), 1, sharex=True, squeeze=False)[:, 0]
         for axes, stage in zip(panels, stages, strict=True):
             _draw(axes, layers, stage, Look("", VERMILLION, "o"), points=BLUE)
@@ -77,7 +74,7 @@ def importance(study: Study, *, width: float = TWO_COLUMNS) -> Figure:
         name_layers(panels[-1], names, width)
         dot = Line2D([], [], **Look("", BLUE, "o", "none").line(markersize=2.5, alpha=0.7))
         add_legend(figure, [dot, panels[0].lines[-1]], ["a channel", "mean of the layer"])
-        return finished(figure)
+    return figure
 
 
 def initialisation(
@@ -112,10 +109,9 @@ def initialisation(
             for title, layers in of.items()
             if any(layer.kept is not None for layer in layers)
         }
-    with styled():
-        look = looks(list(dict.fromkeys([*of, *retained])))
-        rows = len(stages) + bool(retained)
-        figure = blank(width, 0.35 + 1.1 * rows + room_for(names, width))
+    look = looks(list(dict.fromkeys([*of, *retained])))
+    rows = len(stages) + bool(retained)
+    with drawn(width, 0.35 + 1.1 * rows + room_for(names, width)) as figure:
         panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         for axes, stage in zip(panels, stages, strict=False):
             for place, (title, layers) in enumerate(of.items()):
@@ -132,7 +128,7 @@ def initialisation(
         name_layers(panels[-1], names, width)
         figure.align_ylabels(list(panels))
         add_legend(figure, list(shown.values()), list(shown))
-        return finished(figure)
+    return figure
 
 
 def _of(study: Study) -> tuple[LayerStudy, ...]:
@@ -187,8 +183,8 @@ def _draw(
 
 def _settle(axes: Axes, title: str) -> None:
     """Limits around all that is drawn, labels and grid."""
-    drawn = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
-    shown = drawn[np.isfinite(drawn)]
+    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines])
+    shown = values[np.isfinite(values)]
     axes.set_ylim(shown.min() / 1.5, shown.max() * 1.5)
     powers(axes.yaxis)
     axes.grid(axis="y")
@@ -225,11 +221,10 @@ def retained(ratios: Mapping[str, Sequence[float]], layers: Sequence[str], *, wi
         raise DataError("there is nothing to draw: pass the ratios of at least one method and one layer.")
     for name, values in ratios.items():
         _refuse(name, values, layers)
-    with styled():
-        look = looks(list(ratios))
-        together = len(ratios) <= _TOGETHER
-        rows = 1 if together else len(ratios)
-        figure = blank(width, (1.7 if together else 0.15 + 0.5 * rows) + room_for(layers, width))
+    look = looks(list(ratios))
+    together = len(ratios) <= _TOGETHER
+    rows = 1 if together else len(ratios)
+    with drawn(width, (1.7 if together else 0.15 + 0.5 * rows) + room_for(layers, width)) as figure:
         panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         if together:
             draw_ratios(panels[0], ratios, layers, look)
@@ -240,7 +235,7 @@ def retained(ratios: Mapping[str, Sequence[float]], layers: Sequence[str], *, wi
             figure.supylabel("retained channels", fontsize=7)
         panels[-1].tick_params(axis="x", bottom=True)
         name_layers(panels[-1], layers, width)
-        return finished(figure)
+    return figure
 
 
 def draw_ratios(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, drawn, plain, title_of
 from ranp.reporting.drawing.values import ScatterPoint
 from ranp.reporting.looks import FULL, looks
 
@@ -45,9 +45,8 @@ def scatter(points: Sequence[ScatterPoint], *, width: float = TWO_COLUMNS) -> Fi
     names = list(dict.fromkeys(point.method for point in points))
     rows = -(-len(networks) // max(1, round(width / 1.75)))
     columns = -(-len(networks) // rows)
-    with styled():
-        look = looks(names)
-        figure = blank(width, 0.45 + rows * (width / columns * 0.72 + 0.3))
+    look = looks(names)
+    with drawn(width, 0.45 + rows * (width / columns * 0.72 + 0.3)) as figure:
         panels = figure.subplots(rows, columns, squeeze=False)
         handles = {}
         for axes, (network, methods) in zip(panels.flat, networks.items(), strict=False):
@@ -74,7 +73,7 @@ def scatter(points: Sequence[ScatterPoint], *, width: float = TWO_COLUMNS) -> Fi
             spare[-1].legend(*shown, loc="center", borderaxespad=0)
         else:
             add_legend(figure, *shown)
-        return finished(figure)
+    return figure
 
 
 def _mark(axis: Axis, values: Sequence[float]) -> tuple[float, float]:

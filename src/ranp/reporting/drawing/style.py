@@ -71,27 +71,28 @@ def _settings() -> Any:
     return mpl.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 
 
-def blank(width: float, height: float, *, arranged: bool = True) -> Figure:
-    """A white figure of that many inches; ``arranged`` lets matplotlib make room for labels. Call within ``styled``.
+@contextmanager
+def drawn(width: float, height: float, *, arranged: bool = True) -> Iterator[Figure]:
+    """A white figure of that many inches to draw on in this style, with every place settled at the end.
+
+    So it is the same however often it is rendered. ``arranged`` lets matplotlib make room for labels.
 
     Raises:
         DataError: A width that no page has.
+        UnsupportedError: Matplotlib is not installed.
     """
-    from matplotlib.figure import Figure
+    with styled():
+        from matplotlib.figure import Figure
 
-    if not 2.0 <= width <= 40.0:
-        raise DataError(
-            f"width={width}: a figure is 2 to 40 inches wide; {ONE_COLUMN} is one column, {TWO_COLUMNS} two."
-        )
-    return Figure(figsize=(width, height), dpi=DOTS, layout="constrained" if arranged else None)
-
-
-def finished(figure: Figure) -> Figure:
-    """The figure with every place settled, so that it is the same however often it is drawn."""
-    for _ in range(2):  # what the first pass makes room for moves what the second one measures
-        figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    return figure
+        if not 2.0 <= width <= 40.0:
+            raise DataError(
+                f"width={width}: a figure is 2 to 40 inches wide; {ONE_COLUMN} is one column, {TWO_COLUMNS} two."
+            )
+        figure = Figure(figsize=(width, height), dpi=DOTS, layout="constrained" if arranged else None)
+        yield figure
+        for _ in range(2):  # what the first pass makes room for moves what the second one measures
+            figure.draw_without_rendering()
+        figure.set_layout_engine("none")
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
