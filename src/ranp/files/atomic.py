@@ -13,8 +13,8 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +55,29 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 def _placed(target: Path, data: bytes) -> bool:
     """Whether the bytes took the name; not if another process, which wrote the same file, took ours for a left-over."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    written = False
-    try:
+    with beside(target) as temporary:
         with open(temporary, "xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        written = True
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        if written and isinstance(error, FileNotFoundError) and target.parent.is_dir():
+        try:
+            publish(temporary, target)
+        except FileNotFoundError:
+            if not target.parent.is_dir():
+                raise
             return False
+    return True
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A name in the same folder to write to before ``publish``; what is there at the end is removed.
+
+    Raises:
+        StorageError: The system refused something inside.
+    """
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+    except OSError as error:
         raise StorageError(
             f"cannot write {str(target)!r}: {error.strerror or error}. "
             "Check that the folder exists, is writable and has space left."
@@ -76,7 +85,15 @@ def _placed(target: Path, data: bytes) -> bool:
     finally:
         with suppress(OSError):
             os.unlink(temporary)
-    return True
+
+
+def publish(temporary: Path, target: Path) -> None:
+    """Flushes a file to the disk and gives it its name, in one step."""
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    if target.exists():
+        shutil.copymode(target, temporary)
+    os.replace(temporary, target)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -171,8 +188,8 @@ def json_text(value: Mapping[str, Any], *, kind: str, version: int, target: str)
         StorageError: ``value`` holds something JSON cannot say.
     """
     try:
-        told = parse_json(json.dumps({"format": kind, "version": version, **value}, allow_nan=False))
-        return json.dumps({**told, SEAL: seal(told)}, indent=2, ensure_ascii=False) + "\n"
+        plain = parse_json(json.dumps({"format": kind, "version": version, **value}, allow_nan=False))
+        return json.dumps({**plain, SEAL: seal(plain)}, indent=2, ensure_ascii=False) + "\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise StorageError(
             f"cannot write {target}: its content is not plain JSON ({error}). "
@@ -217,7 +234,7 @@ def read_editable_json(path: str | os.PathLike[str], *, kind: str, version: int)
 
 
 def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
-    """``read_editable_json`` for a text that is no file of its own; ``source`` is what an error calls it."""
+    """``read_editable_json`` for a text that is not a file of its own; ``source`` is what an error calls it."""
     try:
         value = parse_json(text)
     except ValueError as error:

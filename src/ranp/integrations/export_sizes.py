@@ -22,6 +22,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 Shape = tuple[int, ...]
 Axis = tuple[int, int]
 """Position of a tensor among the inputs, and one of its dimensions."""
+Groups = tuple[tuple[Axis, ...], ...]
+"""Axes that vary together."""
 
 _BATCH_OF_ONE = re.compile(r"L\[[^ ]*\]\.size\(\)\[0\] (!= 1|>= 2)")
 _MORE_THAN_ONE = re.compile(r".* != 1|1 < .*")
@@ -89,6 +91,9 @@ class Inputs:
         """The tensors among them, in order."""
         return [leaf for leaf in tree_flatten((self.args, self.kwargs))[0] if isinstance(leaf, Tensor)]
 
+    def __str__(self) -> str:
+        return ", ".join("x".join(map(str, shape)) for shape in self.shapes)
+
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Shapes of the tensors."""
@@ -125,7 +130,7 @@ class Inputs:
             return ()
         return tuple((index, 0) for index, shape in enumerate(shapes) if shape and shape[0] == shapes[0][0])
 
-    def space_groups(self) -> tuple[tuple[Axis, ...], ...]:
+    def space_groups(self) -> Groups:
         """Spatial dimensions (after batch and channel) that move together: equally long at the same place."""
         groups: dict[tuple[int, int, int], list[Axis]] = {}
         for index, shape in enumerate(self.shapes):
@@ -144,18 +149,18 @@ class Inputs:
 
 
 def dynamic_shapes(network: nn.Module, inputs: Inputs, axes: Sequence[Axis]) -> dict[str, Any]:
-    """What ``torch.export`` is told: these dimensions may vary if the forward code lets them."""
+    """What ``torch.export`` is asked for: these dimensions may vary if the forward code lets them."""
     auto: Any = Dim.AUTO
     free: dict[int, dict[int, Any]] = {}
     for index, dim in axes:
         free.setdefault(index, {})[dim] = auto
     counter = iter(range(len(inputs.tensors)))
 
-    def told(leaf: Any) -> Any:
+    def described(leaf: Any) -> Any:
         return free.get(next(counter), {}) if isinstance(leaf, Tensor) else None
 
     # In the order of the inputs, as ``tensors`` counts them; the names are those of the forward function's arguments.
-    args, kwargs = tree_map(told, (inputs.args, inputs.kwargs))
+    args, kwargs = tree_map(described, (inputs.args, inputs.kwargs))
     bound = inspect.signature(network.forward).bind(*args, **kwargs)
     named: dict[str, Any] = {}
     for name, value in bound.arguments.items():
@@ -198,7 +203,8 @@ class Guards:
         if check is None:
             return True
         try:
-            check(*tree_flatten(_plain(self.inputs.at(shapes, empty="meta")))[0])
+            empty = self.inputs.at(shapes, empty="meta")
+            check(*tree_flatten((empty.args, empty.kwargs))[0])
         except AssertionError:
             return False
         return True
@@ -211,7 +217,7 @@ class Guards:
             self._sizes[group] = [size for size in candidates if self.accept(self.inputs.resize({group: size}))]
         return self._sizes[group]
 
-    def spans(self, groups: Sequence[Sequence[Axis]]) -> tuple[Span, ...]:
+    def spans(self, groups: Groups) -> tuple[Span, ...]:
         """Every dimension that may vary, by input."""
         found = []
         for group in groups:
@@ -219,17 +225,16 @@ class Guards:
             if not axes:
                 continue
             size = self.inputs.shapes[axes[0][0]][axes[0][1]]
-            low, high, step = _progression(set(self.sizes(tuple(group))), size)
+            low, high, step = _progression(set(self.sizes(group)), size)
             if low != high:
                 top = None if high + step > _limit(size) else high
                 found += [Span(self.names[index], dim, low, top, step) for index, dim in axes]
         return tuple(sorted(found, key=lambda span: (self.names.index(span.input), span.dimension)))
 
-    def other_spaces(self, groups: Sequence[Sequence[Axis]]) -> Iterator[tuple[Shape, ...]]:
+    def other_spaces(self, groups: Groups) -> Iterator[tuple[Shape, ...]]:
         """Shapes with every spatial dimension that may vary at another size, smaller ones first; a few of them."""
         moves: dict[tuple[Axis, ...], list[int]] = {}
-        for group in groups:
-            axes = tuple(group)
+        for axes in groups:
             if any(self.is_free(axis) for axis in axes):
                 size = self.inputs.shapes[axes[0][0]][axes[0][1]]
                 taken = self.sizes(axes)
@@ -290,10 +295,6 @@ def _progression(taken: set[int], size: int) -> tuple[int, int, int]:
         runs.append((low, high, step))
     reach = max(high - low for low, high, _ in runs)
     return next(run for run in runs if run[1] - run[0] >= 0.8 * reach)
-
-
-def _plain(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return inputs.args, inputs.kwargs
 
 
 def _lively(tensor: Tensor, generator: torch.Generator) -> Tensor:

@@ -62,7 +62,7 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
                 todo.append(list(leaf))
             elif not isinstance(leaf, type | nn.Module | str | bytes | int | float | complex) and id(leaf) not in seen:
                 seen.add(id(leaf))
-                todo.append([getattr(leaf, name) for name in _attributes(leaf)])
+                todo.append([getattr(leaf, name) for name in attributes(leaf)])
     return found
 
 
@@ -77,14 +77,14 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
             return leaf
         if id(leaf) not in made:
             made[id(leaf)] = twin = copy.copy(leaf)
-            for name in _attributes(leaf):
+            for name in attributes(leaf):
                 object.__setattr__(twin, name, map_tensors(function, getattr(leaf, name)))
         return made[id(leaf)]
 
     return tree_map(replaced, tree)
 
 
-def _attributes(leaf: Any) -> list[str]:
+def attributes(leaf: Any) -> list[str]:
     """Names of what an object that is no pytree holds, in its dictionary or in slots."""
     slots = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
     return [*getattr(leaf, "__dict__", ()), *(name for name in slots if hasattr(leaf, name))]

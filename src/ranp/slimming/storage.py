@@ -11,7 +11,7 @@ import logging
 import os
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from ranp.choosing.plan import Plan
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.files import sealed
 from ranp.registry import Registry
-from ranp.running.calling import named_tensors, unwrap
+from ranp.running.calling import attributes, named_tensors, unwrap
 from ranp.running.randomness import untouched_rng
 from ranp.slimming.slim import apply_plan
 
@@ -170,8 +170,11 @@ def hollow(build: Build) -> nn.Module:
     return unwrap(network)
 
 
+_WITHOUT_TENSORS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType)
+
+
 def _loses_data(network: nn.Module) -> bool:
-    """True if something holds a tensor that is no parameter and no buffer: no file would give it values again.
+    """True if something holds a tensor that is neither parameter nor buffer: no file would give it values again.
 
     It may be an attribute, or hide in a container, an object, a function, or a module that is not registered.
     """
@@ -188,25 +191,21 @@ def _loses_data(network: nn.Module) -> bool:
     return False
 
 
-_WITHOUT_TENSORS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType)
-
-
-def _parts(value: Any) -> list[Any]:
+def _parts(value: Any) -> Iterable[Any]:
     """What an object holds, whatever it is."""
     if isinstance(value, Mapping):
-        return list(value.values())
+        return value.values()
     if isinstance(value, list | tuple | set | frozenset):
-        return list(value)
+        return value
     if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
+        return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):
-        return [value.__self__, value.__func__]
+        return value.__self__, value.__func__
     if isinstance(value, types.FunctionType):
         empty = types.CellType()  # of a name that is not bound yet
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != empty]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    slots = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
-    return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots if hasattr(value, name))]
+        return cells, value.__defaults__, value.__kwdefaults__
+    return [getattr(value, name) for name in attributes(value)]
 
 
 def _fill(network: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
