@@ -79,7 +79,7 @@ def test_few_runs_are_all_shown_and_of_many_one_of_each_task(tmp_path: Path) -> 
         ("plan.json", "[]", "is not a ranp-plan file"),
         ("report.json", '{"format": "ranp-report", "version": 2}', "changed since it was written"),
         ("metrics.jsonl", "nonsense\n", "line 1 of"),
-        ("metrics.jsonl", "[1]\n", "is no record of training"),
+        ("metrics.jsonl", "[1]\n", "is not a record of training"),
     ],
 )
 def test_a_torn_file_is_refused_by_name(name: str, content: str, told: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ranp.cli.console import say, show_json
-from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted
+from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted, flag
 
 if TYPE_CHECKING:
     from ranp.paper.naming import Network, Trust
@@ -19,17 +19,17 @@ _REMEMBERED: dict[str, type] = {"task": str, "scale": str, "batches": str, "loss
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that ranp prune wrote.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
-    format: Annotated[str, typer.Option(help="onnx or torch-export.")] = "onnx",
+    out: Annotated[Path, flag("The file to write.", metavar="FILE")],
+    format: Annotated[str, flag("onnx or torch-export.")] = "onnx",
     dynamic: Annotated[
-        str, typer.Option(help="What may vary: auto (batch and space, as far as possible), batch, or none.")
+        str, flag("What may vary: auto (batch and space, as far as possible), batch, or none.")
     ] = "auto",
-    opset: Annotated[int | None, typer.Option(min=1, help="Version of the ONNX operators.")] = None,
+    opset: Annotated[int | None, flag("Version of the ONNX operators.", min=1)] = None,
     model: FolderModel = None,
     inputs: Inputs = None,
     example: Example = None,
     trust: Trusted = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    force: Annotated[bool, flag("Replace FILE if it is there.", None, "--force")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the slim network of a run folder as ONNX or as a torch.export program, and check it against PyTorch.

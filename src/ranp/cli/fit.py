@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ranp.cli.console import progress_bar, say, show_json, show_table
-from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, options_of, step_of, takes
+from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, flag, options_of, step_of, takes
 
 if TYPE_CHECKING:
     from ranp.cli.preparation import Setup
@@ -22,12 +20,9 @@ def fit(
     pruning: dict[str, Any],
     source: dict[str, Any],
     training: dict[str, Any],
-    memory: Annotated[str, typer.Option(metavar="8GiB", help="What there is: 8GiB, 500MB, ...")],
+    memory: Annotated[str, flag("What there is: 8GiB, 500MB, ...", metavar="8GiB")],
     size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="128x128x128", help="Wanted space of the inputs, or one edge.", rich_help_panel="One training step"
-        ),
+        str | None, flag("Wanted space of the inputs, or one edge.", "One training step", metavar="128x128x128")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -38,7 +38,7 @@ def show(file: File, as_json: Json = False) -> None:
         lines = budget_lines(found.settings)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise StorageError(
-            f"the settings of {str(file)!r} tell of budgets that ranp did not write. Take them out, or make it again."
+            f"the settings of {str(file)!r} name budgets that ranp did not write. Take them out, or make it again."
         ) from error
     made = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name not in REMEMBERED)
     sparsity = found.sparsity

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ranp.cli.console import progress_bar, say, show_json
-from ranp.cli.options import PRUNING, RUN, SOURCE, STEP, Device, Json, Model, options_of, step_of, takes
+from ranp.cli.options import PRUNING, RUN, SOURCE, STEP, Device, Json, Model, flag, options_of, step_of, takes
 
 
 @takes(pruning=PRUNING, source=SOURCE, training=STEP)
@@ -17,19 +15,10 @@ def prune(
     pruning: dict[str, Any],
     source: dict[str, Any],
     training: dict[str, Any],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for the results.", rich_help_panel=RUN)
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run in DIR; other files in it stay.", rich_help_panel=RUN)
-    ] = False,
+    out: Annotated[Path | None, flag("Folder for the results.", RUN, metavar="DIR")] = None,
+    force: Annotated[bool, flag("Replace the run in DIR; other files in it stay.", RUN, "--force")] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Report, with the predicted training memory, but write nothing.",
-            rich_help_panel=RUN,
-        ),
+        bool, flag("Report, with the predicted training memory, but write nothing.", RUN, "--dry-run")
     ] = False,
     device: Device = "cpu",
     as_json: Json = False,
@@ -46,7 +35,7 @@ def prune(
     from ranp.cli.preparation import make, prepare
     from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
-    from ranp.reporting.folder import check_replaceable, shapes_of, versions, write_run
+    from ranp.reporting.folder import RunFolder, shapes_of, versions, write_run
 
     step = step_of(training, source)
     options = options_of(pruning, step=step, checkpointing=training["checkpointing"])
@@ -54,7 +43,7 @@ def prune(
     if out is None and not dry_run:
         raise UnsupportedError("nothing says where the results go. Pass --out DIR, or --dry-run.")
     if out is not None and not dry_run:
-        check_replaceable(out, force=force)
+        RunFolder(out).check_replaceable(force=force)
     with joined(device) as team:
         setup = prepare(model, options, source, rank=team.rank, ranks=team.size)
         options = setup.options

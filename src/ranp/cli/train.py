@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import PRUNING, RUN, AllowMissing, DataFolder, Device, Json, Scale, options_of, takes
+from ranp.cli.options import PRUNING, RUN, AllowMissing, DataFolder, Device, Json, Scale, flag, options_of, takes
 
 if TYPE_CHECKING:
     from ranp.paper.training import Run
@@ -19,45 +19,33 @@ _OWN = ("init", "seed", "max_batches")
 """Options of pruning that a recipe decides, or that have another name here."""
 
 
-@takes(pruning={name: flag for name, flag in PRUNING.items() if name not in _OWN})
+@takes(pruning={name: option for name, option in PRUNING.items() if name not in _OWN})
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="shapenet, brats, ucf101 or sceneflow.")],
     pruning: dict[str, Any],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The run folder.", rich_help_panel=RUN)],
+    out: Annotated[Path, flag("The run folder.", RUN, metavar="DIR")],
     plan: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="plan.json of ranp prune, of this or another size or task.", rich_help_panel=_PRUNE
-        ),
+        Path | None, flag("plan.json of ranp prune, of this or another size or task.", _PRUNE, metavar="FILE")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Prune first, by ranp-f (default), random, ...", rich_help_panel=_PRUNE)
-    ] = None,
+    method: Annotated[str | None, flag("Prune first, by ranp-f (default), random, ...", _PRUNE)] = None,
     prune_size: Annotated[
-        int | None,
-        typer.Option(min=8, help="Edge of the samples to score on; default the recipe's.", rich_help_panel=_PRUNE),
+        int | None, flag("Edge of the samples to score on; default the recipe's.", _PRUNE, min=8)
     ] = None,
-    prune_batches: Annotated[
-        int, typer.Option(min=1, help="How many batches to score on.", rich_help_panel=_PRUNE)
-    ] = 10,
-    prune_batch: Annotated[
-        int, typer.Option(min=1, help="Samples in such a batch; the paper's is 1.", rich_help_panel=_PRUNE)
-    ] = 1,
+    prune_batches: Annotated[int, flag("How many batches to score on.", _PRUNE, min=1)] = 10,
+    prune_batch: Annotated[int, flag("Samples in such a batch; the paper's is 1.", _PRUNE, min=1)] = 1,
     data: DataFolder = None,
     allow_missing: AllowMissing = False,
     scale: Scale = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
+            "Change the recipe, such as epochs=10 or options.widths=16,32; repeat it.",
+            _TRAIN,
             "--set",
             metavar="KEY=VALUE",
-            help="Change the recipe, such as epochs=10 or options.widths=16,32; repeat it.",
-            rich_help_panel=_TRAIN,
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in DIR, if any.", rich_help_panel=RUN)
-    ] = False,
+    resume: Annotated[bool, flag("Go on from the last checkpoint in DIR, if any.", RUN, "--resume")] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:

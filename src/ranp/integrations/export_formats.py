@@ -116,7 +116,7 @@ def _write_program(
 ) -> None:
     if opset is not None:
         raise UnsupportedError(f"opset {opset} is a matter of ONNX. Leave it out for format torch-export.")
-    # Torch stores the inputs it saw, to test the sizes of later ones by. A stand-in of one element tells them as well.
+    # Torch stores the inputs it saw, to test the sizes of later ones by. A stand-in of one element has the same sizes.
     program.example_inputs = tree_map(
         lambda leaf: torch.zeros((), dtype=leaf.dtype).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf,
         program.example_inputs,

@@ -253,7 +253,7 @@ def free_batch_of_one(program: ExportedProgram) -> list[str]:
     """Removes the guards that say only that a batch is not 1, and returns all guards as they were.
 
     Torch asks that about the layout of tensors in memory, not about their values. The one size that such a guard keeps
-    out is 1, so that comparing the outputs there tells whether it was needed.
+    out is 1, so that comparing the outputs there shows whether it was needed.
     """
     before: list[str] = list(getattr(program, "_guards_code", []))
     set_guards(program, [guard for guard in before if not _BATCH_OF_ONE.fullmatch(guard)])

@@ -196,7 +196,7 @@ class PruneAtInitialisation(Callback):
             self.plan, self.report = self.pruned.plan, self.pruned.report
             replace(module, self.attribute, self.pruned.model)
         self._ready = True
-        self._tell(trainer)
+        self._log_report(trainer)
         self._save(trainer)
 
     def _is_done(self, network: nn.Module) -> bool:
@@ -237,7 +237,7 @@ class PruneAtInitialisation(Callback):
         found = source.dataloader()
         return found if isinstance(found, CombinedLoader) else CombinedLoader(found, "max_size_cycle")
 
-    def _tell(self, trainer: Trainer) -> None:
+    def _log_report(self, trainer: Trainer) -> None:
         if self.report is not None:
             logger.info("%s", self.report)
             totals = {"channels": self.report.channels, "params": self.report.params, "flops": self.report.flops}

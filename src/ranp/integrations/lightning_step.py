@@ -52,7 +52,7 @@ class _StandIn(nn.Module):
 class OwnStep:
     """The module's ``training_step`` as an ``unpack`` and a ``loss``.
 
-    The step runs up to its call of the network, which tells the inputs, and later again with the output put in.
+    The step runs up to its call of the network, which shows the inputs, and later again with the output put in.
     """
 
     def __init__(self, module: Any, attribute: str | None, devices: Iterable[torch.device]) -> None:
@@ -116,8 +116,8 @@ class OwnStep:
             except (_Seen, RanpError):
                 raise
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
-                raise DataError(f"training_step cannot be run on its own ({told}). {HOW}") from error
+                reason = f"{type(error).__name__}: {error}"
+                raise DataError(f"training_step cannot be run on its own ({reason}). {HOW}") from error
             finally:
                 for name in names:
                     delattr(self.module, name)

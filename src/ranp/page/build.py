@@ -14,7 +14,6 @@ from ranp.files import atomic
 from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
-from ranp.page.gather import StoredRun
 from ranp.page.material import Absent, Material, collect
 from ranp.page.templates import Image, Section, render, verbatim
 from ranp.paper.naming import NOTHING, Trust
@@ -72,6 +71,8 @@ def page(material: Material, *, title: str | None = None) -> str:
     from ranp import __version__
 
     heading = title or _title(material)
+    alone = material.details if len(material.studies) == 1 else material.runs
+    summary = lede(alone[0]) if len(alone) == 1 else ""
     sections = _sections(material, heading)
     script, plotly = verbatim("page.js"), Markup(_plotly())
     policy = (
@@ -82,7 +83,7 @@ def page(material: Material, *, title: str | None = None) -> str:
         "charts": {chart.key: chart.figure for section in sections for chart in section.charts},
         "studies": {key: value for section in sections for key, value in section.data.items()},
     }
-    values = {"policy": policy, "title": heading, "summary": _summary(material), "sections": sections, "data": data}
+    values = {"policy": policy, "title": heading, "summary": summary, "sections": sections, "data": data}
     scripts = {"style": verbatim("page.css"), "plotly": plotly, "script": script}
     return str(render("page.html", version=__version__, **values, **scripts))
 
@@ -97,20 +98,14 @@ def _sections(material: Material, heading: str) -> list[Section]:
         made.append(comparing.comparison(runs, material.bills, listed=listed))
     alone = len(material.studies) == 1
     for number, run in enumerate(material.details):
-        study, called = material.studies[run.label], _name(run, material)
-        made.append(detail(run, f"run-{number}", study, heading=called, introduced=alone))
+        by_kind = f"{run.model}, {method_name(run.method)} at {share(run.sparsity)}"  # where it stands for many
+        called = run.label if len(runs) <= ALONE else by_kind
+        made.append(detail(run, f"run-{number}", material.studies[run.label], heading=called, introduced=alone))
     if len(runs) == 1 and (learnt := comparing.training(runs[0])) is not None:
         made.append(learnt)
     if material.pictures:
         made.append(_examples(material))
     return made
-
-
-def _name(run: StoredRun, material: Material) -> str:
-    """A run among few by its label; one that stands for many by what it is."""
-    if len(material.runs) <= ALONE:
-        return run.label
-    return f"{run.model}, {method_name(run.method)} at {share(run.sparsity)}"
 
 
 def _examples(material: Material) -> Section:
@@ -135,12 +130,6 @@ def _title(material: Material) -> str:
         return material.tables[0].title
     tables = f"{len(material.tables)} tables of " if material.tables else ""
     return f"{tables}{len(material.runs)} runs, side by side"
-
-
-def _summary(material: Material) -> str:
-    if len(material.studies) == 1:
-        return lede(material.details[0])
-    return lede(material.runs[0]) if len(material.runs) == 1 else ""
 
 
 def _hash(script: str) -> str:

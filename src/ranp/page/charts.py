@@ -60,7 +60,7 @@ def importance(study: Study) -> dict[str, Any]:
             if marks := _marks(study, stage, kept):
                 y, x, channels = map(list, zip(*marks, strict=True))
                 traces.append(_trace(words, x, y, hover, marker=marker, customdata=channels, **of_stage))
-        means = [(index, _mean(layer.scores.get(stage, ()))) for index, layer in enumerate(study.layers)]
+        means = [(index, mean(layer.scores.get(stage, ()))) for index, layer in enumerate(study.layers)]
         shown = {index: plain(mean) for index, mean in means if mean > 0}
         marker = {"symbol": "diamond", "size": 9, "color": "var(--ink)", "line": _RIM}
         hover = "%{customdata}: mean %{x:.3g}<extra></extra>"
@@ -198,7 +198,8 @@ def ends(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict[
     return {"data": [trace], "layout": frame}
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """0 where there is none."""
     return sum(values) / len(values) if values else 0.0
 
 
@@ -230,5 +231,5 @@ def safe(words: str) -> Markup:
 
 
 def plain(value: float) -> float:
-    """A number as short as a screen can tell it; never one that JSON cannot say."""
+    """A number with as many digits as a screen can show; never one that JSON cannot say."""
     return float(f"{value:.5g}") if math.isfinite(value) else 0.0

@@ -46,7 +46,9 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     report = run.report
     assert report is not None
     small = unit(report.flops.after)
-    layers = [row for row in report.layers if row.name != OTHERS or _any(row.params, row.flops, row.memory)]
+    layers = [
+        row for row in report.layers if row.name != OTHERS or row.params.before or row.flops.before or row.memory.before
+    ]
     pins = ([str(pin), listed(pin.layers), f"{pin.channels:,}"] for pin in report.pins)
     values: dict[str, Any] = {
         "key": key,
@@ -78,10 +80,6 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     return Section(key, title, render("run.html", **values), (why, *slider["charts"]), {key: data}, heading)
 
 
-def _any(*amounts: Amount) -> bool:
-    return any(amount.before for amount in amounts)
-
-
 def _place(study: Study, report: Report) -> float:
     """The sparsity at which the slider starts: the one asked for, or the one that comes nearest to the budget's."""
     if "budget" not in report.settings:
@@ -96,11 +94,8 @@ def _widths(report: Report, layers: Sequence[LayerReport]) -> Table:
     rows = []
     lines: list[tuple[str, LayerReport | Report, str]] = [(row.name, row, row.kind) for row in layers]
     for name, row, kind in [*lines, ("all", report, "")]:
-        channels, *others = (
-            _change(amount, scale)
-            for amount, scale in ((row.channels, 0), (row.params, 0), (row.flops, UNITS[small]), (row.memory, MB))
-        )
-        rows.append((name, channels, "", *others, kind))
+        costs = _change(row.params, 0), _change(row.flops, UNITS[small]), _change(row.memory, MB)
+        rows.append((name, _change(row.channels, 0), "", *costs, kind))
     return table_of(
         "Every layer before and after. The pale bar is the full width, the solid one stays; * had to stay.",
         ("layer", "channels", "width", "parameters", small, "memory (MB)", "kind"),
@@ -125,7 +120,7 @@ def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
             f"{layer.channels if layer.kept is None else len(layer.kept):,} of {layer.channels:,}",
             share(layer.flops / flops),
             share(layer.memory / memory),
-            *(_mean(layer.scores.get(stage, ())) for stage in stages),
+            *(f"{charts.mean(scores):.3g}" if (scores := layer.scores.get(stage)) else NOTHING for stage in stages),
         ]
         for layer in study.layers
     ]
@@ -137,10 +132,6 @@ def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
         "Importance of channels by layer, kept and removed. The table below has the means of every layer.",
         table_of("Importance by layer", columns, rows),
     )
-
-
-def _mean(values: tuple[float, ...]) -> str:
-    return f"{sum(values) / len(values):.3g}" if values else NOTHING
 
 
 def _made(run: StoredRun, report: Report) -> Table:

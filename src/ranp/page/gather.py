@@ -30,7 +30,7 @@ _TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """One run, as its files tell it.
+    """One run, as its files describe it.
 
     Attributes:
         folder: Where it lies.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from markupsafe import Markup, escape
 
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.paper.comparison import HEADER
+from ranp.paper.comparison import HEADER, Comparison, Contender
 from ranp.paper.experiments.table import Column, Group, Table
-from ranp.paper.timing import median_ratio
 from ranp.reporting import format as written
-from ranp.reporting.format import MB, sentence, share
+from ranp.reporting.format import sentence
 from ranp.reporting.looks import look_of, method_name
 
 
@@ -32,7 +30,7 @@ class Chart:
         figure: ``{"data": [...], "layout": {...}}``, plain JSON; a colour may be a variable of the style sheet.
         caption: What it shows.
         summary: The same in words, for those who do not see it.
-        table: Its figures, if they are told beside it.
+        table: Its figures, if they stand beside it.
     """
 
     key: str
@@ -189,30 +187,16 @@ def comparison_table(path: Path, value: Mapping[str, Any]) -> Table:
         StorageError: An entry is missing or of the wrong kind.
     """
     try:
-        contenders, guess = value["contenders"], value["guess"]
-        first = contenders[0]["seconds"]
-        rows = [
-            (
-                str(one["name"]),
-                share(one["removed"]),
-                f"{one['params']:,}",
-                f"{one['flops'] / 1e6:,.1f}",
-                f"{one['memory'] * MB:,.2f}",
-                f"{statistics.median(one['seconds']):.3f}",
-                f"{median_ratio(one['seconds'], first):.2f}",
-                share(one["accuracy"]),
-                share(one["miou"]),
-            )
-            for one in contenders
-        ]
-        rows.append(("(guessing)", "", "", "", "", "", "", share(guess["accuracy"]), share(guess["miou"])))
-        notes = tuple(map(str, value["notes"]))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, statistics.StatisticsError) as error:
+        names = [field.name for field in fields(Contender)]
+        contenders = tuple(Contender(**{name: one[name] for name in names}) for one in value["contenders"])
+        comparison = Comparison(contenders, value["guess"], tuple(map(str, value["notes"])))
+        rows = [tuple(cell.replace("%", " %") for cell in row) for row in comparison.rows()]
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise _invalid(path, "comparison", error) from error
     caption = (
         "Networks trained alike, measured side by side. The last row is what always answering the most frequent part "
         "of an object's category is worth."
     )
-    names = [method_name(row[0]) for row in rows[:-1]]
+    names = [method_name(one.name) for one in contenders]
     title = sentence(f"{', '.join(names[:-1])} and {names[-1]}, trained alike")
-    return table_of(caption, HEADER, rows, name=path.stem, title=title, notes=notes)
+    return table_of(caption, HEADER, rows, name=path.stem, title=title, notes=comparison.notes)

@@ -75,7 +75,7 @@ def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
 
     Args:
         trace: Of the full network.
-        notes: Those of a plan, ``"layer: why"``: layers kept for reasons that are no property of the network.
+        notes: Those of a plan, ``"layer: why"``: layers kept for reasons that are not a property of the network.
     """
     found: dict[tuple[Cause, str, str, str], dict[str, int]] = {}
 

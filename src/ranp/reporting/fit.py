@@ -128,7 +128,7 @@ def plan_for(selection: Selection, setup: StepSetup, memory: float) -> Plan:
     """The plan that makes the step of a setup fit a memory.
 
     Raises:
-        InfeasibleError: No slim network is small enough; the message tells how small it can be.
+        InfeasibleError: No slim network is small enough; the message says how small it can be.
     """
     return plan_within(selection, [Budget("train-memory", None, memory, f"train-memory={int(memory)}B")], setup)
 

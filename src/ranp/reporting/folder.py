@@ -64,11 +64,6 @@ def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path
     return RunFolder(out).replace(pruned, recipe)
 
 
-def check_replaceable(out: Path, *, force: bool) -> None:
-    """See ``RunFolder.check_replaceable``."""
-    RunFolder(out).check_replaceable(force=force)
-
-
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The folder of one run, on the disk; nothing of it is read before it is asked for.
@@ -319,8 +314,7 @@ class RunFolder:
             if not place.is_dir():
                 _rename(old, place)
             if old.is_dir():
-                names = [path for path in old.iterdir() if path.name not in _OURS]
-                theirs = [path for path in names if not _LEFT_OVER.fullmatch(path.name)]
+                theirs = [p for p in old.iterdir() if p.name not in _OURS and not _LEFT_OVER.fullmatch(p.name)]
                 for path in theirs:
                     _rename(path, place / path.name)
                 if place.is_dir() and not any(map(os.path.lexists, theirs)):

@@ -18,7 +18,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers.
 
     Raises:
-        UnsupportedError: It is no network, or one that cannot be followed or cut.
+        UnsupportedError: It is not a network, or one that cannot be followed or cut.
     """
     network(model)
     while True:
@@ -85,7 +85,7 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
 
 
 def attributes(leaf: Any) -> list[str]:
-    """Names of what an object that is no pytree holds, in its dictionary or in slots."""
+    """Names of what an object that is not a pytree holds, in its dictionary or in slots."""
     slots = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
     return [*getattr(leaf, "__dict__", ()), *(name for name in slots if hasattr(leaf, name))]
 

@@ -63,7 +63,7 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
     Fans are per output: ``fan_in`` = input channels of one group * kernel elements, ``fan_out`` = all output channels
     * kernel elements, as in ``torch.nn.init`` for convolutions. A transposed convolution stores its weight as (input,
     output / groups, kernel), where ``torch.nn.init`` would take inputs for outputs; here its input and output
-    channels are told apart, so that "kaiming" scales with the inputs and "orthogonal" makes output channels orthogonal.
+    channels are distinguished: "kaiming" scales with the inputs and "orthogonal" makes output channels orthogonal.
 
     Args:
         model: Any network, on any device.
@@ -75,7 +75,7 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
         seed: Same seed, same weights.
 
     Raises:
-        UnsupportedError: ``how`` is neither a known name nor a function, or ``seed`` is no seed.
+        UnsupportedError: ``how`` is neither a known name nor a function, or ``seed`` is not a seed.
         DataError: The function failed.
 
     Example:

@@ -26,9 +26,7 @@ from ranp.running.calling import attributes, named_tensors, unwrap
 from ranp.running.randomness import untouched_rng
 from ranp.slimming.slim import apply_plan
 
-FORMAT = "ranp-model"
-VERSION = 2
-_ENTRIES = ("network", "plan", "metadata")
+FORMAT = sealed.Format("ranp-model", 2, ("network", "plan", "metadata"), "ranp.save")
 
 Build = Callable[[], nn.Module]
 """Makes the full network; what weights it starts from does not matter."""
@@ -72,12 +70,8 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         "training": network.training,
         "unlike": [name for name, module in network.named_modules() if module.training != network.training],
     }
-    entries = {
-        "network": sealed.to_json("network", about),
-        "plan": plan.to_json(),
-        "metadata": sealed.to_json("metadata", metadata),
-    }
-    sealed.write(path, dict(named_tensors(network)), entries, kind=FORMAT, version=VERSION)
+    entries: dict[str, Any] = {"network": about, "plan": plan.to_json(), "metadata": metadata}
+    FORMAT.write(path, dict(named_tensors(network)), entries)
 
 
 def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = None) -> nn.Module:
@@ -112,8 +106,8 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     make = NETWORKS.get(build) if isinstance(build, str) else build
     if not callable(make):
         raise arguments.refused("build", build, "a function that makes the full network, or a registered name")
-    header, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
-    about = sealed.entry(path, header, "network")
+    header, tensors = FORMAT.read(path)
+    about = header.object("network")
     plan = Plan.from_json(header["plan"], source=f"the plan inside {str(path)!r}")
     with untouched_rng():
         with arguments.blamed("build", error=UnsupportedError):
@@ -132,7 +126,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return sealed.entry(path, _header(path), "metadata")
+    return FORMAT.header(arguments.path(path)).object("metadata")
 
 
 def plan_of(path: str | os.PathLike[str]) -> Plan:
@@ -141,17 +135,13 @@ def plan_of(path: str | os.PathLike[str]) -> Plan:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return Plan.from_json(_header(path)["plan"], source=f"the plan inside {str(path)!r}")
+    return Plan.from_json(FORMAT.header(arguments.path(path))["plan"], source=f"the plan inside {str(path)!r}")
 
 
 def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer under each of its names."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
-
-
-def _header(path: str | os.PathLike[str]) -> dict[str, str]:
-    return sealed.header(arguments.path(path), kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
 
 
 def hollow(build: Build) -> nn.Module:

@@ -39,7 +39,7 @@ class Verification:
     Attributes:
         ok: True if structure and numbers agree, False if something differs, None if the numbers could not be compared.
         max_error: Largest difference between slim and masked outputs, relative to the largest output; NaN if there is
-            none to tell.
+            none.
         certificate: True if the slim network runs the same operators on the kept channels, in order; None if it runs,
             but so differently, because a layer keeps a single channel, that the operators do not pair up.
         numeric: True if outputs agree, None if they could not be compared.
@@ -57,7 +57,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Whether a slim network's structure is the full one's (None: nobody can tell), and what is wrong with it."""
+    """Whether a slim network's structure is the full one's (None: unknown), and what is wrong with it."""
 
     agrees: bool | None
     problem: str = ""

@@ -70,7 +70,7 @@ def importance(study: Study, *, width: float = TWO_COLUMNS) -> Figure:
         for axes, stage in zip(panels, stages, strict=True):
             _draw(axes, layers, stage, Look("", VERMILLION, "o"), points=BLUE)
             _settle(axes, _title(stage, {study.method}))
-            _tell_zeros(axes, layers, stage)
+            _note_zeros(axes, layers, stage)
         name_layers(panels[-1], names, width)
         dot = Line2D([], [], **Look("", BLUE, "o", "none").line(markersize=2.5, alpha=0.7))
         add_legend(figure, [dot, panels[0].lines[-1]], ["a channel", "mean of the layer"])
@@ -193,7 +193,7 @@ def _settle(axes: Axes, title: str) -> None:
     axes.tick_params(axis="x", bottom=False)
 
 
-def _tell_zeros(axes: Axes, layers: Sequence[LayerStudy], stage: str) -> None:
+def _note_zeros(axes: Axes, layers: Sequence[LayerStudy], stage: str) -> None:
     scores = [score for layer in layers for score in layer.scores.get(stage, ())]
     zeros = sum(score <= 0 for score in scores)
     if zeros:
@@ -214,7 +214,7 @@ def retained(ratios: Mapping[str, Sequence[float]], layers: Sequence[str], *, wi
         width: Inches.
 
     Raises:
-        DataError: No method, no layer, a ratio too few or too many, or one that is no share.
+        DataError: No method, no layer, a ratio too few or too many, or one that is not a share.
         UnsupportedError: Matplotlib is not installed.
     """
     if not ratios or not layers:
@@ -244,7 +244,7 @@ def draw_ratios(
     """A line for each method, in a panel of any figure.
 
     Raises:
-        DataError: A ratio too few or too many, or one that is no share.
+        DataError: A ratio too few or too many, or one that is not a share.
     """
     for order, (name, values) in enumerate(ratios.items()):
         _refuse(name, values, layers)

@@ -66,7 +66,7 @@ class Numbers:
 
     Attributes:
         agree: True if the outputs agree, None if they could not be compared.
-        error: Largest difference, relative to the largest output; NaN if there is none to tell.
+        error: Largest difference, relative to the largest output; NaN if there is none.
         note: What differs, why nothing could be compared, or how the comparison was made.
         failure: The first operator that reads other values, if the outputs differ.
     """
@@ -169,7 +169,7 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
 
 
 def _difference(expected: Any, got: Any) -> float:
-    """Largest difference of two outputs relative to the largest value of each; infinite if they are no likenesses.
+    """Largest difference of two outputs relative to the largest value of each; infinite if shapes or kinds differ.
 
     Raises:
         _InconclusiveError: What is expected is not finite, or is the same everywhere, so that equality means nothing.
@@ -190,7 +190,7 @@ def _difference(expected: Any, got: Any) -> float:
 
 
 def _varies(tensor: torch.Tensor) -> bool:
-    """True if equality of a tensor tells something: a single number that is not zero does, equal ones do not."""
+    """True if equality of a tensor means something: a single number that is not zero does, equal ones do not."""
     if tensor.numel() < 2:
         return bool(tensor.any()) if tensor.numel() else False
     return bool((tensor != tensor.flatten()[0]).any())
@@ -261,7 +261,7 @@ class _Pair:
     def departure(self) -> Failure:
         """The first operator that reads other values in the slim network than in the masked one, or the last of all.
 
-        Both run the same operators, so sums over what each reads of the kept channels tell.
+        Both run the same operators, so sums over what each reads of the kept channels show it.
         """
         sums: list[list[float]] = []
         ledger = Ledger()
