@@ -30,7 +30,7 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _plain(leaf: torch.Tensor) -> torch.Tensor:
+def plain_tensor(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor without the subclass that would wrap every result anew, and so lose what tensors carry (MetaTensor)."""
     if type(leaf) is torch.Tensor:
         return leaf
@@ -41,7 +41,7 @@ def _plain(leaf: torch.Tensor) -> torch.Tensor:
 
 def call(model: nn.Module, inputs: Any) -> Any:
     """Calls the model by the batch convention: a tuple is splatted, a dict passed as keywords, else one argument."""
-    inputs = map_tensors(_plain, inputs)
+    inputs = map_tensors(plain_tensor, inputs)
     if isinstance(inputs, tuple):
         return model(*inputs)
     if isinstance(inputs, dict):
