@@ -294,9 +294,7 @@ def parse_json(text: str) -> Any:
         ValueError: The text is anything else.
     """
     try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int
-        )
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_int)
     except RecursionError:
         raise ValueError(f"nested more than {_DEPTH} deep") from None
     level = [value]
@@ -330,13 +328,6 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _float(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is beyond the largest float")
-    return number
-
-
 def _int(text: str) -> int:
     """Refuses what ``float()`` or ``str()`` would stumble over long after the file was read."""
     if len(text) > _DIGITS:
@@ -345,7 +336,9 @@ def _int(text: str) -> int:
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    """What an array or an object holds; a text that is not Unicode, which no file can hold again, is refused."""
+    """What an array or an object holds; refuses what no file can hold again: texts that are not Unicode, infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number is beyond the largest float")
     if isinstance(value, str):
         value.encode("utf-8")
     if isinstance(value, dict):

@@ -18,6 +18,7 @@ from ranp.page.material import Absent, Material, collect
 from ranp.page.templates import Image, Section, render, verbatim
 from ranp.paper.naming import NOTHING, Trust
 from ranp.progress import Labelled
+from ranp.reporting.drawing import examples, rendered
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
 
@@ -110,8 +111,6 @@ def _sections(material: Material, heading: str) -> list[Section]:
 
 def _examples(material: Material) -> Section:
     """Predictions of trained networks, one part for each task."""
-    from ranp.reporting.drawing import examples, rendered
-
     tasks = []
     for task, found in material.pictures.items():
         images, reason = [], found.reason if isinstance(found, Absent) else ""

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -15,9 +15,7 @@ from ranp.page.curves import Curve
 from ranp.page.templates import verbatim
 from ranp.reporting.format import MB, flops, megabytes
 from ranp.reporting.looks import look_of, method_name
-
-if TYPE_CHECKING:
-    from ranp.reporting.study import Study, Sweep
+from ranp.reporting.study import Study, Sweep
 
 STAGES = {"raw": "raw", "balanced": "balanced over layers", "reweighted": "reweighted by cost"}
 _MARKS = 40

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 from ranp.page.gather import StoredRun, kinds
+from ranp.paper import tasks
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
 
@@ -50,8 +51,6 @@ class Figure:
 
 def main_figure(runs: Sequence[StoredRun]) -> Figure | None:
     """The main figure of the runs of one task; the first that was measured if the task is not one of ours."""
-    from ranp.paper import tasks
-
     measured = [name for run in runs for name in run.figures]
     if not measured:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ranp.page import charts
 from ranp.page.gather import StoredRun
@@ -15,9 +15,7 @@ from ranp.reporting.figures import OTHERS, Amount, LayerReport
 from ranp.reporting.format import MB, NOTHING, UNITS, factor, flops, less, megabytes, scaled, sentence, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
-
-if TYPE_CHECKING:
-    from ranp.reporting.study import Step, Study, Sweep
+from ranp.reporting.study import Step, Study, Sweep
 
 
 def lede(run: StoredRun) -> str:

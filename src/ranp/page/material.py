@@ -10,22 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ranp.costs.measuring import profile
 from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import StoredRun, gather, of_task, representatives
 from ranp.paper.experiments.table import Table
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
+from ranp.paper.tasks.pictures import pictures
+from ranp.paper.training.evaluation import recipe_of, task_of
 from ranp.progress import Labelled, Progress, silent, under
+from ranp.reporting.drawing import Picture
 from ranp.reporting.folder import RunFolder
 from ranp.reporting.looks import FULL, rank
+from ranp.reporting.study import Study, study
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.storage import Build, hollow
-
-if TYPE_CHECKING:
-    from ranp.reporting.drawing import Picture
-    from ranp.reporting.study import Study
 
 _DETAILED = 4
 """Runs that get a section of their own, at most."""
@@ -94,11 +94,11 @@ def collect(folders: Sequence[Path], progress: Labelled | None = None, *, trust:
         for run in chosen(gathered.runs)
     }
     groups = of_task([run for run in gathered.runs if run.records])
-    pictures: dict[str, tuple[Picture, ...] | Absent] = {}
+    shown: dict[str, tuple[Picture, ...] | Absent] = {}
     for number, (task, members) in enumerate(groups.items(), 1):
-        pictures[task] = pictures_of(representatives(members)[:_BESIDE], trust)
+        shown[task] = pictures_of(representatives(members)[:_BESIDE], trust)
         notify("predicting", number, len(groups), task)
-    return Material(gathered.runs, gathered.tables, bills_of(gathered.runs, trust), studies, pictures)
+    return Material(gathered.runs, gathered.tables, bills_of(gathered.runs, trust), studies, shown)
 
 
 def chosen(runs: Sequence[StoredRun]) -> list[StoredRun]:
@@ -178,8 +178,6 @@ def study_of(run: StoredRun, progress: Progress | None = None, *, trust: Trust =
         )
 
     def studied() -> Study:
-        from ranp.reporting.study import study
-
         build, example = network_of(run, trust)
         strength = None if run.plan is None else run.plan.settings.get("strength")
         how: dict[str, Any] = {"plan": run.plan, "method": run.method, "strength": strength}
@@ -201,9 +199,6 @@ def pictures_of(runs: Sequence[StoredRun], trust: Trust) -> tuple[Picture, ...] 
         return Absent("No network of this page has finished training, so there is nothing to predict with.")
 
     def pictured() -> tuple[Picture, ...]:
-        from ranp.paper.tasks.pictures import pictures
-        from ranp.paper.training.evaluation import recipe_of, task_of
-
         first = RunFolder(done[0].folder)
         (task, _), (_, recipe) = task_of(first), recipe_of(first)
         models = {run.label: RunFolder(run.folder).model(network_of(run, trust)[0]) for run in done}

@@ -150,7 +150,6 @@ def _draw_bars(axes: Axes, panel: Panel, wide: float) -> None:
 
 
 def _draw_colour_bar(axes: Axes, scale: Scale) -> None:
-    import numpy as np
     from matplotlib.ticker import MaxNLocator
 
     ramp = colour_map(scale)(np.linspace(0, 1, 64))[::-1, None, :3]

@@ -22,12 +22,12 @@ from ranp.reporting.drawing.style import (
     title_of,
 )
 from ranp.reporting.looks import BLUE, VERMILLION, Look, looks
+from ranp.reporting.study import LayerStudy, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ranp.reporting.study import LayerStudy, Study
 
 _TITLES = {
     "raw": "Raw importance (vanilla NP)",

@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ranp.costs.profiles import Profile
 from ranp.errors import DataError
 from ranp.reporting.drawing.style import ONE_COLUMN, TWO_COLUMNS, add_legend, drawn, percent, plain, title_of
 from ranp.reporting.format import share
 from ranp.reporting.looks import FULL, looks
+from ranp.reporting.study import Step, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ranp.costs.profiles import Profile
-    from ranp.reporting.study import Step, Sweep
 
 _RESOURCES = {"flops": "FLOPs", "memory": "Memory"}
 
