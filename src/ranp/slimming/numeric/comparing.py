@@ -61,20 +61,20 @@ FLOAT32 = Precision("float32", False, 1e-4, 1e-2)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """What the comparison found.
+class Finding:
+    """What a check of a slim network found.
 
     Attributes:
-        agree: True if the outputs agree, None if they could not be compared.
-        error: Largest difference, relative to the largest output; NaN if there is none.
-        note: What differs, why nothing could be compared, or how the comparison was made.
-        failure: The first operator that reads other values, if the outputs differ.
+        agrees: Whether it agrees with the full one; None if that is not known.
+        note: What differs, why it is not known, or how it was compared.
+        failure: The first operator at which the networks part, if they do.
+        error: Largest difference of outputs, relative to the largest one; NaN if there is none.
     """
 
-    agree: bool | None
-    error: float
-    note: str
+    agrees: bool | None
+    note: str = ""
     failure: Failure | None = None
+    error: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _InconclusiveError(Exception):
 
 def compare_numbers(
     tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None, *, sparing: bool = False
-) -> Numbers:
+) -> Finding:
     """Runs the slim and the masked network in both modes, beyond ``budget`` FLOPs at a smaller size if there is one.
 
     With ``sparing``, where memory is refused, or where no size is cheap, both networks run in float32, and share the
@@ -116,7 +116,7 @@ def compare_numbers(
             logger.info("no numeric check in %s: %s", attempt.precision.name, problem)
             impossible.add(way)
             reasons[f"in {attempt.precision.name} it does not run ({first_line(problem, 160)})"] = None
-    return Numbers(None, math.nan, f"the numbers could not be compared: {'; '.join(reasons)}"[:400])
+    return Finding(None, f"the numbers could not be compared: {'; '.join(reasons)}"[:400])
 
 
 def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_Attempt]:
@@ -132,7 +132,7 @@ def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_
                 yield _Attempt(inputs, precision, values, seed, rows, note)
 
 
-def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Numbers:
+def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Finding:
     """One attempt in both modes.
 
     Raises:
@@ -163,9 +163,9 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
             noise = _difference(expected, replace(pair, inputs=shaken(pair.inputs)).run_masked())
         if error > 100 * noise:
             note = f"slim and masked outputs differ by {error:.2e} in {mode}"
-            return Numbers(False, error, note, pair.departure())
+            return Finding(False, note, pair.departure(), error)
         notes.append(f"{mode} scales rounding of the input up to {noise:.1e}, and so the difference to {error:.1e}")
-    return Numbers(True, worst, "; ".join(filter(None, notes)))
+    return Finding(True, "; ".join(filter(None, notes)), error=worst)
 
 
 def _difference(expected: Any, got: Any) -> float:
