@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_map
 
 from ranp.errors import DataError, UnsupportedError
 from ranp.integrations.export_sizes import Inputs, Shape, Span
-from ranp.running.calling import first_line, tensors_in
+from ranp.running.calling import first_line, map_tensors, tensors_in
 from ranp.running.randomness import untouched_rng
 
 Runner = Callable[[Inputs], list[Tensor]]
@@ -117,9 +116,8 @@ def _write_program(
     if opset is not None:
         raise UnsupportedError(f"opset {opset} is a matter of ONNX. Leave it out for format torch-export.")
     # Torch stores the inputs it saw, to test the sizes of later ones by. A stand-in of one element has the same sizes.
-    program.example_inputs = tree_map(
-        lambda leaf: torch.zeros((), dtype=leaf.dtype).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf,
-        program.example_inputs,
+    program.example_inputs = map_tensors(
+        lambda tensor: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape), program.example_inputs
     )
     buffer = io.BytesIO()
     torch.export.save(program, buffer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 
 from ranp.integrations.export_formats import Subject
 from ranp.integrations.export_sizes import (
@@ -19,7 +19,6 @@ from ranp.integrations.export_sizes import (
     Inputs,
     Shape,
     Span,
-    dynamic_shapes,
     free_batch_of_one,
     free_single_voxels,
     set_guards,
@@ -99,11 +98,12 @@ def _exported(network: nn.Module, inputs: Inputs, axes: list[Axis]) -> ExportedP
     # Without the setting, a size that happens to be 1 somewhere inside would be 1 for ever.
     settings: Any = torch.fx.experimental._config
     config = settings.patch(backed_size_oblivious=True) if hasattr(settings, "backed_size_oblivious") else nullcontext()
+    varying: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+    for index in {index for index, _ in axes}:
+        varying[inputs.tensors[index]] = {dim: Dim.AUTO for other, dim in axes if other == index}
     copied = copy_model(network, meta=False)
     with config, torch.no_grad():
-        return torch.export.export(
-            copied, inputs.args, inputs.kwargs, dynamic_shapes=dynamic_shapes(copied, inputs, axes) if axes else None
-        )
+        return torch.export.export(copied, inputs.args, inputs.kwargs, dynamic_shapes=varying if axes else None)
 
 
 def _described(program: ExportedProgram, subject: Subject, seen: Inputs, groups: Groups) -> Program:

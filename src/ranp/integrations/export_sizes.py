@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves
+
+from ranp.running.calling import map_tensors, tensors_in
 
 Shape = tuple[int, ...]
 Axis = tuple[int, int]
@@ -70,14 +72,12 @@ class Inputs:
         """
         generator = torch.Generator().manual_seed(0)
 
-        def ready(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            if leaf.is_meta:
-                leaf = torch.zeros(leaf.shape, dtype=leaf.dtype)
-            return _lively(leaf.detach().cpu(), generator)
+        def ready(tensor: Tensor) -> Tensor:
+            if tensor.is_meta:
+                tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
+            return _lively(tensor.detach().cpu(), generator)
 
-        example = tree_map(ready, example)
+        example = map_tensors(ready, example)
         if isinstance(example, tuple):
             return Inputs(example, {})
         if not isinstance(example, dict):
@@ -89,7 +89,7 @@ class Inputs:
     @property
     def tensors(self) -> list[Tensor]:
         """The tensors among them, in order."""
-        return [leaf for leaf in tree_flatten((self.args, self.kwargs))[0] if isinstance(leaf, Tensor)]
+        return tensors_in((self.args, self.kwargs))
 
     def __str__(self) -> str:
         return ", ".join("x".join(map(str, shape)) for shape in self.shapes)
@@ -107,17 +107,13 @@ class Inputs:
         generator = torch.Generator().manual_seed(1)
         wanted = iter(shapes)
 
-        def resized(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
+        def resized(tensor: Tensor) -> Tensor:
             shape = next(wanted)
             if empty is not None:
-                return torch.empty(shape, dtype=leaf.dtype, device=empty)
-            return leaf if tuple(leaf.shape) == shape else _resized(leaf, shape, generator)
+                return torch.empty(shape, dtype=tensor.dtype, device=empty)
+            return tensor if tuple(tensor.shape) == shape else _resized(tensor, shape, generator)
 
-        leaves, spec = tree_flatten((self.args, self.kwargs))
-        args, kwargs = tree_unflatten([resized(leaf) for leaf in leaves], spec)
-        return Inputs(args, kwargs)
+        return Inputs(*map_tensors(resized, (self.args, self.kwargs)))
 
     def run(self, module: Any) -> Any:
         """Calls a module with them."""
@@ -146,27 +142,6 @@ class Inputs:
             for index, dim in group:
                 shapes[index][dim] = size
         return tuple(map(tuple, shapes))
-
-
-def dynamic_shapes(network: nn.Module, inputs: Inputs, axes: Sequence[Axis]) -> dict[str, Any]:
-    """What ``torch.export`` is asked for: these dimensions may vary if the forward code lets them."""
-    auto: Any = Dim.AUTO
-    free: dict[int, dict[int, Any]] = {}
-    for index, dim in axes:
-        free.setdefault(index, {})[dim] = auto
-    counter = iter(range(len(inputs.tensors)))
-
-    def described(leaf: Any) -> Any:
-        return free.get(next(counter), {}) if isinstance(leaf, Tensor) else None
-
-    # In the order of the inputs, as ``tensors`` counts them; the names are those of the forward function's arguments.
-    args, kwargs = tree_map(described, (inputs.args, inputs.kwargs))
-    bound = inspect.signature(network.forward).bind(*args, **kwargs)
-    named: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        keywords = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-        named.update(value if keywords else {name: value})
-    return named
 
 
 class Guards:
@@ -204,7 +179,7 @@ class Guards:
             return True
         try:
             empty = self.inputs.at(shapes, empty="meta")
-            check(*tree_flatten((empty.args, empty.kwargs))[0])
+            check(*tree_leaves((empty.args, empty.kwargs)))
         except AssertionError:
             return False
         return True

@@ -8,7 +8,7 @@ held by what, and where in the code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,14 +51,7 @@ class Obstacle:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
-        return {
-            "cause": self.cause,
-            "reason": self.reason,
-            "where": self.where,
-            "op": self.op,
-            "channels": self.channels,
-            "layers": dict(self.layers),
-        }
+        return {**asdict(self), "channels": self.channels}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Obstacle:

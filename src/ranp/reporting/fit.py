@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from ranp.choosing.budgets import Budget, plan_within
 from ranp.choosing.plan import Plan
@@ -18,7 +17,7 @@ from ranp.choosing.selection import Selection
 from ranp.costs.memory import peak
 from ranp.costs.step import StepSetup, TrainingStep, trace_step
 from ranp.errors import UnsupportedError
-from ranp.running.calling import tensors_in
+from ranp.running.calling import map_tensors, tensors_in
 
 LARGEST = 4096
 """No batch and no edge above this is looked for."""
@@ -60,9 +59,7 @@ class Room:
 def with_space(example: Any, space: tuple[int, ...], batch: int | None = None) -> Any:
     """An example without data whose inputs have that space, where they have one, and that batch."""
 
-    def changed(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
+    def changed(value: Tensor) -> Tensor:
         shape = list(value.shape)
         if len(shape) == len(space) + 2:
             shape[2:] = space
@@ -70,7 +67,7 @@ def with_space(example: Any, space: tuple[int, ...], batch: int | None = None) -
             shape[0] = batch
         return torch.empty(shape, dtype=value.dtype, device="meta")
 
-    return tree_map(changed, example)
+    return map_tensors(changed, example)
 
 
 def space_of(example: Any) -> tuple[int, ...]:
