@@ -225,20 +225,18 @@ def read_editable_json(path: str | os.PathLike[str], *, kind: str, version: int)
     Raises:
         StorageError: The file is missing, torn, not JSON, or of another kind or version.
     """
-    data, source = read_bytes(path, limit=JSON_LIMIT), repr(str(path))
-    try:
-        text = data.decode("utf-8-sig")
-    except ValueError as error:
-        raise StorageError(_unreadable(source, error)) from error
-    return parse_editable_json(text, kind=kind, version=version, source=source)
+    return parse_editable_json(read_bytes(path, limit=JSON_LIMIT), kind=kind, version=version, source=repr(str(path)))
 
 
-def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
+def parse_editable_json(text: str | bytes, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
     """``read_editable_json`` for a text that is not a file of its own; ``source`` is what an error calls it."""
     try:
-        value = parse_json(text)
+        value = parse_json(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
     except ValueError as error:
-        raise StorageError(_unreadable(source, error)) from error
+        raise StorageError(
+            f"{source} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
+            "Restore it, or make it again."
+        ) from error
     if not isinstance(value, dict) or value.get("format") != kind:
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise StorageError(f'{source} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
@@ -261,13 +259,6 @@ def check_version(found: object, *, kind: str, version: int, source: str) -> Non
         raise StorageError(
             f"{source} has {kind} version {found!r}; this release reads {version}. Update ranp, or make the file again."
         )
-
-
-def _unreadable(source: str, error: Exception) -> str:
-    return (
-        f"{source} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
-        "Restore it, or make it again."
-    )
 
 
 def seal(value: Any, *, after: str = "") -> str:
@@ -294,7 +285,8 @@ def parse_json(text: str) -> Any:
         ValueError: The text is anything else.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_int)
+        hooks: dict[str, Any] = {"parse_constant": _refuse_constant, "parse_float": _float, "parse_int": _int}
+        value = json.loads(text, object_pairs_hook=_unique, **hooks)
     except RecursionError:
         raise ValueError(f"nested more than {_DEPTH} deep") from None
     level = [value]
@@ -328,6 +320,13 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is beyond the largest float")
+    return number
+
+
 def _int(text: str) -> int:
     """Refuses what ``float()`` or ``str()`` would stumble over long after the file was read."""
     if len(text) > _DIGITS:
@@ -336,9 +335,7 @@ def _int(text: str) -> int:
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    """What an array or an object holds; refuses what no file can hold again: texts that are not Unicode, infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("a number is beyond the largest float")
+    """What an array or an object holds; a text that is not Unicode, which no file can hold again, is refused."""
     if isinstance(value, str):
         value.encode("utf-8")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The section of one run: what it bought, layer by layer, why these channels, and what had to stay."""
+"""The section of one run: what it bought, layer by layer, why these channels, what had to stay, other sparsities."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from ranp.reporting.format import MB, NOTHING, UNITS, factor, flops, less, megab
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
 from ranp.reporting.study import Step, Study, Sweep
+
+_RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
+_ROWS = ("channels removed", "FLOPs", "memory", "parameters")
 
 
 def lede(run: StoredRun) -> str:
@@ -149,10 +152,6 @@ def _said(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-_RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
-_ROWS = ("channels removed", "FLOPs", "memory", "parameters")
 
 
 def step_at(sweep: Sweep, sparsity: float) -> Step:

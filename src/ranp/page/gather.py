@@ -1,4 +1,7 @@
-"""From folders to plain values: the runs in them, the tables of a reproduction, the comparison of a demonstration."""
+"""From folders to plain values: the runs in them, the tables of a reproduction, the comparison of a demonstration.
+
+Runs that differ by their seed alone are of one kind; one of them stands for the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's templates, and the values they are filled with. The engine escapes whatever comes from a file."""
+"""The page's templates, and the values they are filled with, tables included; what comes from a file is escaped."""
 
 from __future__ import annotations
 

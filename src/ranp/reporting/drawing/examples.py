@@ -1,4 +1,7 @@
-"""Example predictions: a row for each sample, truth beside what each network says."""
+"""Example predictions: a row for each sample, truth beside what each network says.
+
+Numbers, labels and voxels become colours, at the size that they are shown in.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,13 @@ _TITLE, _PANEL_TITLE, _NOTE, _LEGEND = 0.15, 0.14, 0.14, 0.2
 _COLOUR_BAR, _BAR_ROOM = 0.07, 0.42
 _TALLEST, _NARROWEST = 1.5, 3.4
 _BAR, _BAR_TRUE = "#D9D9D9", GREEN
+Pixels = npt.NDArray[np.uint8]
+OVERLAYS = (SKY, YELLOW, VERMILLION)
+"""Colours of an overlay's labels 1, 2, ..., over and over."""
+UNKNOWN = "#CCCCCC"
+"""Where a number is not known."""
+_OPAQUE = 0.6
+_BARS = 1.75  # width of bars relative to their height
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +184,6 @@ def _draw_legend(figure: Figure, names: Sequence[str]) -> None:
         size -= 0.5
         for text in legend.get_texts():
             text.set_fontsize(size)
-
-
-Pixels = npt.NDArray[np.uint8]
-
-OVERLAYS = (SKY, YELLOW, VERMILLION)
-"""Colours of an overlay's labels 1, 2, ..., over and over."""
-
-UNKNOWN = "#CCCCCC"
-"""Where a number is not known."""
-
-_OPAQUE = 0.6
-_BARS = 1.75  # width of bars relative to their height
 
 
 def aspect(panel: Panel) -> float:

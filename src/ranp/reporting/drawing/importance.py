@@ -1,4 +1,4 @@
-"""Importance layer by layer: every channel a point, every layer's mean a line; raw, balanced and reweighted."""
+"""Layer by layer: importance, every channel a point, every layer's mean a line; and the share of channels retained."""
 
 from __future__ import annotations
 
@@ -43,12 +43,14 @@ _VECTORS = 300
 
 _MARKED = 40
 """Layers whose means have markers; more of them would hide the line."""
+_TOGETHER = 3
+"""Lines that can be told apart in one panel; more methods have a panel each."""
 
 
 def importance(study: Study, *, width: float = TWO_COLUMNS) -> Figure:
     """Importance of all channels by layer, a panel for each stage of the method, on logarithmic axes.
 
-    A layer of more than ``drawing.layers.MOST`` channels shows that many of them, evenly spaced in rank from the
+    A layer of more than ``drawing.style.MOST`` channels shows that many of them, evenly spaced in rank from the
     lowest to the highest; its mean is that of all. Channels of importance 0 cannot stand on such an axis: the panel
     says how many there are.
 
@@ -199,10 +201,6 @@ def _note_zeros(axes: Axes, layers: Sequence[LayerStudy], stage: str) -> None:
     if zeros:
         words = f"{zeros} of {len(scores)} channels are 0 and not shown"
         axes.set_title(words, loc="right", fontsize=6, color="#555555")
-
-
-_TOGETHER = 3
-"""Lines that can be told apart in one panel; more methods have a panel each."""
 
 
 def retained(ratios: Mapping[str, Sequence[float]], layers: Sequence[str], *, width: float = TWO_COLUMNS) -> Figure:

@@ -1,7 +1,8 @@
-"""How figures look: two widths, one small font; ``ranp.reporting.looks`` has the colours of the methods.
+"""How figures look: two widths, one small font, short units and names at the axes.
 
 Matplotlib's settings are one dictionary for the whole process; they are changed inside of ``styled`` only, by one
-thread at a time, and are what they were afterwards. Nothing here needs pyplot or a display.
+thread at a time, and are what they were afterwards. Nothing here needs pyplot or a display. The colours of the methods
+are in ``ranp.reporting.looks``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,15 @@ DOTS = 200
 """Pixels an inch of a PNG, at which texts are measured too."""
 
 _LOCK = threading.RLock()
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+Floats = npt.NDArray[np.float64]
+MOST = 200
+"""Channels of a layer that are drawn one by one."""
+_LONGEST = 24
+_STEM = 4  # letters that a part of a name keeps at least
+_PITCH = 6.6  # points from one rotated name to the next
+_LETTER = 0.044  # inches of height of a rotated letter
+_MARGIN = 0.6  # inches of a figure's width beside its panels
 
 
 def title_of(name: str) -> str:
@@ -113,9 +123,6 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) ->
         legend.remove()
 
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
 def power(value: float) -> str:
     """A power of ten as text; others are not labelled.
 
@@ -147,18 +154,6 @@ def percent(axis: Axis) -> None:
     from matplotlib.ticker import FuncFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g} %"))
-
-
-Floats = npt.NDArray[np.float64]
-
-MOST = 200
-"""Channels of a layer that are drawn one by one."""
-
-_LONGEST = 24
-_STEM = 4  # letters that a part of a name keeps at least
-_PITCH = 6.6  # points from one rotated name to the next
-_LETTER = 0.044  # inches of height of a rotated letter
-_MARGIN = 0.6  # inches of a figure's width beside its panels
 
 
 def thinned(values: npt.ArrayLike) -> Floats:
