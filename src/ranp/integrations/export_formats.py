@@ -143,14 +143,17 @@ FORMATS: Mapping[str, Format] = {
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps to itself what the exporters say about their own code: warnings, and log lines below an error."""
-    before = logging.root.manager.disable
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         try:
             yield
         finally:
-            logging.disable(before)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 @dataclass(frozen=True, slots=True)
