@@ -132,7 +132,8 @@ def scored(setup: Setup, network: nn.Module, example: Any, progress: Any) -> tup
     found = trace(network, example)
     how: dict[str, Any] = {"mode": options.mode, "max_batches": options.max_batches, "seed": options.seed}
     raw = score(network, pairs, setup.data.loss, trace=found, criterion=options.rule, progress=progress, **how)
-    return options.how.weigh(raw, options.how.costs(found, options.resource), options.strength), found
+    costs = options.how.costs(found, options.resource, convention=options.convention)
+    return options.how.weigh(raw, costs, options.strength), found
 
 
 def find_data(

@@ -12,7 +12,7 @@ from ranp.page.templates import Chart, Section, render, table_of
 from ranp.paper.experiments.table import Table
 from ranp.reporting.causes import listed
 from ranp.reporting.figures import OTHERS, Amount, LayerReport
-from ranp.reporting.format import MB, NOTHING, UNITS, factor, flops, less, megabytes, scaled, sentence, share, unit
+from ranp.reporting.format import MIB, NOTHING, UNITS, factor, flops, less, mebibytes, scaled, sentence, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
 from ranp.reporting.study import Step, Study, Sweep
@@ -59,7 +59,7 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
             ("Channels", report.channels, 0, ""),
             ("Parameters", report.params, 0, ""),
             ("FLOPs", report.flops, UNITS[small], f" {small}"),
-            ("Memory", report.memory, MB, " MB"),
+            ("Memory", report.memory, MIB, " MiB"),
         ],
         "layers": layers,
         "widths": _widths(report, layers),
@@ -95,11 +95,11 @@ def _widths(report: Report, layers: Sequence[LayerReport]) -> Table:
     rows = []
     lines: list[tuple[str, LayerReport | Report, str]] = [(row.name, row, row.kind) for row in layers]
     for name, row, kind in [*lines, ("all", report, "")]:
-        costs = _change(row.params, 0), _change(row.flops, UNITS[small]), _change(row.memory, MB)
+        costs = _change(row.params, 0), _change(row.flops, UNITS[small]), _change(row.memory, MIB)
         rows.append((name, _change(row.channels, 0), "", *costs, kind))
     return table_of(
         "Every layer before and after. The pale bar is the full width, the solid one stays; * had to stay.",
-        ("layer", "channels", "width", "parameters", small, "memory (MB)", "kind"),
+        ("layer", "channels", "width", "parameters", small, "memory (MiB)", "kind"),
         rows,
         left=(0, 2, 6),
     )
@@ -190,7 +190,7 @@ def _described(sweep: Sweep, step: Step, asked: float, study: Study) -> str:
     channels = sum(layer.channels for layer in study.layers)
     return (
         f"{method} at {share(step.sparsity)} keeps {sum(step.widths):,} of {channels:,} channels: "
-        f"{flops(step.flops)} ({less(full.flops, step.flops)}), {megabytes(step.memory)} "
+        f"{flops(step.flops)} ({less(full.flops, step.flops)}), {mebibytes(step.memory)} "
         f"({less(full.memory, step.memory)}), {step.params:,} parameters ({less(full.params, step.params)})."
     )
 
@@ -202,7 +202,7 @@ def _cells(sweep: Sweep, step: Step) -> list[str]:
     return [
         share(step.removed),
         f"{flops(step.flops)}\n{less(full.flops, step.flops)}",
-        f"{megabytes(step.memory)}\n{less(full.memory, step.memory)}",
+        f"{mebibytes(step.memory)}\n{less(full.memory, step.memory)}",
         f"{step.params:,}\n{less(full.params, step.params)}",
     ]
 

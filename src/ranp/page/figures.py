@@ -13,7 +13,7 @@ from ranp.page.curves import main_figure
 from ranp.page.gather import StoredRun, of_task, representatives
 from ranp.page.material import Absent, Bill, Material
 from ranp.reporting import drawing
-from ranp.reporting.format import MB
+from ranp.reporting.format import MIB
 from ranp.reporting.looks import FULL
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _points(task: str, runs: Sequence[StoredRun], material: Material) -> list[dr
             task,
             method,
             statistics.fmean(bill.flops for bill in members) / 1e9,
-            statistics.fmean(bill.memory for bill in members) * MB,
+            statistics.fmean(bill.memory for bill in members) * MIB,
         )
         for method, members in bills.items()
     ]
