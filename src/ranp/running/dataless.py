@@ -68,12 +68,6 @@ class MetaMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return execute(func, args, kwargs or {})
 
 
-Shortcut = Callable[[Operator], Any]
-
-
-_TABLE: dict[str, Shortcut] = {}
-
-
 SAME_TYPE = frozenset(
     "relu hardtanh leaky_relu elu gelu silu mish sigmoid tanh softplus hardswish hardsigmoid celu abs neg exp sqrt "
     "rsqrt log relu6 selu clamp clamp_min clamp_max threshold log1p square sign erf sin cos".split()
@@ -115,14 +109,6 @@ def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Size:
     return torch.broadcast_shapes(a.shape, b.shape)  # type: ignore[no-untyped-call,no-any-return]
 
 
-def _shortcut(*names: str) -> Callable[[Shortcut], Shortcut]:
-    def register(function: Shortcut) -> Shortcut:
-        _TABLE.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
 def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = args[0] if args else None
     if kwargs and set(kwargs) - {"alpha"}:
@@ -154,7 +140,6 @@ def _fits(op: Operator, size: int, names: tuple[str, ...]) -> None:
             raise RuntimeError(f"{op.name}: {name} has {tensor.numel()} elements, the input {size} channels")
 
 
-@_shortcut("native_batch_norm")
 def _batch_norm(op: Operator) -> Any:
     x = op["input"]
     channels = x.shape[1]
@@ -163,7 +148,6 @@ def _batch_norm(op: Operator) -> Any:
     return _like(x), saved, _like(saved)
 
 
-@_shortcut("native_group_norm")
 def _group_norm(op: Operator) -> Any:
     x, groups = op["input"], op["group"]
     _fits(op, x.shape[1], ("weight", "bias"))
@@ -173,7 +157,6 @@ def _group_norm(op: Operator) -> Any:
     return _of(x, *x.shape), saved, _like(saved)
 
 
-@_shortcut("native_layer_norm")
 def _layer_norm(op: Operator) -> Any:
     x, shape = op["input"], list(op["normalized_shape"])
     lead = x.dim() - len(shape)
@@ -186,10 +169,6 @@ def _layer_norm(op: Operator) -> Any:
     return _of(x, *x.shape), saved, _like(saved)
 
 
-@_shortcut(
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
-    "upsample_trilinear3d", "upsample_bicubic2d",
-)  # fmt: skip
 def _upsample(op: Operator) -> Any:
     x, size = op["self"] if op["self"] is not None else op["input"], op["output_size"]
     if size is None or x.dim() != len(size) + 2:
@@ -197,7 +176,6 @@ def _upsample(op: Operator) -> Any:
     return _of(x, *x.shape[:2], *size)
 
 
-@_shortcut("convolution")
 def _convolution(op: Operator) -> Any:
     x, weight, bias, groups = op["input"], op["weight"], op["bias"], op["groups"]
     rank = weight.dim() - 2
@@ -217,10 +195,7 @@ def _convolution(op: Operator) -> Any:
         for n, k, s, p, d, o in zip(
             x.shape[2:],
             weight.shape[2:],
-            _each(op["stride"], rank),
-            _each(op["padding"], rank),
-            _each(op["dilation"], rank),
-            _each(op["output_padding"], rank),
+            *(_each(op[name], rank) for name in ("stride", "padding", "dilation", "output_padding")),
             strict=True,
         )
     ]
@@ -237,3 +212,17 @@ def _extent(n: int, k: int, s: int, p: int, d: int, o: int, transposed: bool) ->
     if transposed:
         return (n - 1) * s - 2 * p + d * (k - 1) + o + 1
     return (n + 2 * p - d * (k - 1) - 1) // s + 1
+
+
+_TABLE: dict[str, Callable[[Operator], Any]] = {
+    "convolution": _convolution,
+    "native_batch_norm": _batch_norm,
+    "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm,
+    **dict.fromkeys(
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
+        "upsample_trilinear3d upsample_bicubic2d".split(),
+        _upsample,
+    ),
+}
+"""What stands for torch's own kernel, by operator; pointwise ones have a rule of their own."""
