@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,18 @@ ATTRIBUTE = "_ranp_labels"
 """Where a tensor of the traced copy carries its labels: ``{dimension: vector}``; a missing dimension is rigid."""
 
 TAINT = "_ranp_taint"
+_NONE: dict[int, Vector] = {}
 
 
 def labels_of(tensor: Any) -> dict[int, Vector]:
     """Labels a tensor carries; empty for anything that is no labelled tensor."""
-    found: dict[int, Vector] = getattr(tensor, ATTRIBUTE, None) or {}
+    found: dict[int, Vector] = getattr(tensor, ATTRIBUTE, _NONE)
     return found
 
 
 def put_labels(tensor: torch.Tensor, labels: dict[int, Vector]) -> None:
     """Lets a tensor carry labels. Dimensions of size one never do: there is nothing to remove."""
-    setattr(tensor, ATTRIBUTE, {d: v for d, v in labels.items() if tensor.shape[d] != 1})
+    setattr(tensor, ATTRIBUTE, {d: v for d, v in labels.items() if tensor.shape[d] != 1} if labels else labels)
 
 
 def taint(tensor: torch.Tensor, vectors: list[Vector]) -> None:
@@ -38,12 +38,6 @@ def taint_of(tensor: torch.Tensor) -> list[Vector]:
     """Labels that must stay if this tensor is read."""
     found: list[Vector] = getattr(tensor, TAINT, None) or []
     return found
-
-
-@cache
-def _writes(func: Any) -> bool:
-    returns = func._schema.returns
-    return bool(returns) and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
 
 
 class Op(Operator):
@@ -74,7 +68,7 @@ class Op(Operator):
     @property
     def in_place(self) -> bool:
         """True if the operator wrote into its first argument and returned it."""
-        return _writes(self.func)
+        return self.schema.in_place
 
     def pin(self, labels: Vector | None, reason: str) -> None:
         """Notes that labels must stay because of this operator."""

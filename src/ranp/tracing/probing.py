@@ -8,7 +8,7 @@ in the same order at some operator, shows where. The same comparison is the cert
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,25 @@ class MisalignedError(Exception):
         return cls(index, f"code around {full.name} in {full.where!r} {what}", f"code {what}")
 
 
+class Sets:
+    """The sets of classes that dimensions of tensors hold: many hold the same, and each is looked at once.
+
+    Attributes:
+        held: Class of each index of a dimension, for each set.
+        distinct: The classes of each, without those that must stay, sorted.
+        ranked: Classes that pieces count, one flag for each.
+    """
+
+    def __init__(self, classes: Classes, births: Births) -> None:
+        self.classes = classes
+        found = {(ids := classes.ids[labels]).tobytes(): ids for labels in births.values()}
+        self.held = [ids for ids in found.values() if ids.any()]
+        self.distinct = [ids[ids != 0] for ids in map(np.unique, self.held)]
+        self.ranked = np.zeros(len(classes.ids), bool)
+        for entry in classes.pieces:
+            self.ranked[np.concatenate(entry)] = True
+
+
 def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
     """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
     rng = np.random.default_rng(seed)
@@ -70,18 +89,15 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
         for piece in entry:
             stays[piece] = False
             stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
-    ranked = np.zeros(len(stays), bool)
-    for entry in classes.pieces:
-        ranked[np.concatenate(entry)] = True
-    for labels in births.values():  # a small set that chance left whole would never be tried
-        mine = np.unique(classes.ids[labels])
-        mine = mine[(mine != 0) & ~ranked[mine]]
+    sets = Sets(classes, births)
+    for mine in sets.distinct:  # a small set that chance left whole would never be tried
+        mine = mine[~sets.ranked[mine]]
         if len(mine) > 2 and stays[mine].all():
             stays[rng.choice(mine)] = False
         if len(mine) > 2 and stays[mine[: int(stays[mine].sum())]].all():
             # What code counts from the front (a number for each channel, drawn from a seed) shows where the front goes.
             stays[mine[0]], stays[mine[-1]] = False, True
-    return widened((classes.ids == 0) | stays[classes.ids], classes, births)
+    return _widened(stays, sets)
 
 
 def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
@@ -92,23 +108,26 @@ def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
     """
     stays = np.zeros(len(keep), bool)
     stays[classes.ids[keep]] = True
-    ranked = np.zeros(len(keep), bool)
+    return _widened(stays, Sets(classes, births))
+
+
+def _widened(stays: Mask, sets: Sets) -> Mask:
+    """``widened`` for flags of classes, which are changed."""
+    classes = sets.classes
     for entry in classes.pieces:
         size, counts = len(entry[0]), [int(stays[piece].sum()) for piece in entry]
         count = max(min(2, size), *counts)
         for piece in entry:
             stays[piece[~stays[piece]][: count - int(stays[piece].sum())]] = True
-            ranked[piece] = True
-    for labels in births.values():
-        mine = classes.ids[labels]
-        left = mine[stays[mine] | (mine == 0)]
+    stays[0] = True
+    for mine, distinct in zip(sets.held, sets.distinct, strict=True):
+        left = mine[stays[mine]]
         if len(left) > 1 and (left != left[0]).any():
             continue
-        distinct = np.unique(mine[mine != 0])
         missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
         if missing > 0:
-            stays[distinct[~ranked[distinct] & ~stays[distinct]][:missing]] = True
-    wider: Mask = (classes.ids == 0) | stays[classes.ids]
+            stays[distinct[~sets.ranked[distinct] & ~stays[distinct]][:missing]] = True
+    wider: Mask = stays[classes.ids]
     return wider
 
 
@@ -117,17 +136,16 @@ def narrowed(keep: Mask, classes: Classes, births: Births) -> Mask | None:
 
     Code may assume that there are two (``x[:, 0::2]``, ``view(b, -1, 2)``), which a cut that leaves two never shows.
     """
-    gone: set[int] = set()
+    sets, gone = Sets(classes, births), set[int]()
     stays = np.zeros(len(classes.ids), bool)
     stays[classes.ids[keep]] = True
     for entry in classes.pieces:
         if len(entry[0]) == 2 and stays[np.concatenate(entry)].all():
             gone.update(int(piece[1]) for piece in entry)
-    in_pieces = {int(number) for entry in classes.pieces for piece in entry for number in piece}
-    found = [np.unique(classes.ids[labels]) for labels in births.values()]
-    needed = {int(distinct[0]) for distinct in found if len(distinct) == 1}
-    for labels, distinct in zip(births.values(), found, strict=True):
-        if len(distinct) == 2 and distinct[0] and keep[labels].all() and not in_pieces & set(distinct.tolist()):
+    whole = [distinct for held, distinct in zip(sets.held, sets.distinct, strict=True) if held.all()]
+    needed = {int(distinct[0]) for distinct in whole if len(distinct) == 1}
+    for distinct in whole:
+        if len(distinct) == 2 and stays[distinct].all() and not sets.ranked[distinct].any():
             # The first goes, so that code which counts from there is seen, unless something would have nothing left.
             first, second = map(int, distinct)
             goes, stays_alone = (second, first) if first in needed else (first, second)
@@ -150,11 +168,6 @@ def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, tuple[int, ...]]
     return keeps
 
 
-def restricted(births: Births, keep: Mask) -> dict[tuple[str, int], Vector]:
-    """Labels of the slim network's tensors: those of the full one that stay."""
-    return {key: labels[keep[labels]] for key, labels in births.items()}
-
-
 @dataclass(slots=True)
 class Comparison:
     """Compares a slim run with the full one, operator by operator, while the slim one runs.
@@ -170,6 +183,14 @@ class Comparison:
     roots: Vector
     keep: Mask
     numbers: bool = True
+    _left: dict[int, tuple[Vector, Vector]] = field(default_factory=dict)
+
+    def left(self, vector: Vector) -> Vector:
+        """What stays of labels of the full network: the same array every time, so that most need no comparison."""
+        known = self._left.get(id(vector))
+        if known is None:
+            known = self._left[id(vector)] = (vector, vector[self.keep[vector]])
+        return known[1]
 
     def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
         """Raises at the first operator that is another one, or reads other channels."""
@@ -183,9 +204,9 @@ class Comparison:
     def compare(self, index: int, record: OpRecord) -> None:
         """Raises if an operator does not read what is left of what the full network's operator of that number reads."""
         full = self.expected[index]
-        if self.numbers and not np.array_equal(full.numbers, record.numbers, equal_nan=True):
-            raise MisalignedError.around(index, full, "computes a number from the count of channels")
         if self.numbers:
+            if full.numbers != record.numbers and not np.array_equal(full.numbers, record.numbers, equal_nan=True):
+                raise MisalignedError.around(index, full, "computes a number from the count of channels")
             self._compare_constants(index, full, record)
         self._compare_shapes(index, full, record)
         self._compare_labels(index, full, {(i, d): v for i, d, v in record.inputs})
@@ -193,8 +214,10 @@ class Comparison:
     def _compare_labels(self, index: int, full: OpRecord, mine: dict[tuple[int, int], Vector]) -> None:
         """Every operator must read the channels that stay, in their order."""
         for i, d, vector in full.inputs:
-            stays = vector[self.keep[vector]]
+            stays = self.left(vector)
             slim = mine.pop((i, d), None)
+            if slim is stays:
+                continue
             if self._single(stays):  # one channel carries no labels, however often it lies there
                 if slim is None or self._single(slim[slim != FILLER]):
                     continue
@@ -210,6 +233,8 @@ class Comparison:
 
     def _compare_constants(self, index: int, full: OpRecord, slim: OpRecord) -> None:
         """Every constant must hold, for the channels that stay, the numbers it held in the full network."""
+        if not full.constants:
+            return
         mine = {constant.number: constant.values for constant in slim.constants}
         for constant in full.constants:
             values = constant.values
@@ -222,16 +247,17 @@ class Comparison:
 
     def _compare_shapes(self, index: int, full: OpRecord, slim: OpRecord) -> None:
         """Every tensor must be as large as what stays of the full network's."""
-        expected = [None if shape is None else list(shape) for shape in full.shapes]
+        wanted = list(full.shapes)
         for i, d, vector in full.inputs:
-            shape = expected[i]
+            shape = wanted[i]
             if shape is not None:
-                shape[d] = -1 if has_filler(vector) else int(np.count_nonzero(self.keep[vector]))
-        for wanted, found in zip(expected, slim.shapes, strict=False):
-            if wanted is None or found is None:
+                size = -1 if has_filler(vector) else len(self.left(vector))
+                wanted[i] = (*shape[:d], size, *shape[d + 1 :])
+        for want, found in zip(wanted, slim.shapes, strict=False):
+            if want == found or want is None or found is None:
                 continue
-            if len(wanted) != len(found) or any(w not in (-1, f) for w, f in zip(wanted, found, strict=True)):
-                raise MisalignedError.around(index, full, f"regroups channels: {found}, and not {tuple(wanted)}")
+            if len(want) != len(found) or any(w not in (-1, f) for w, f in zip(want, found, strict=True)):
+                raise MisalignedError.around(index, full, f"regroups channels: {found}, and not {want}")
 
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""

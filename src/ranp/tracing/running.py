@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
-from ranp.running.operators import flat_tensors
+from ranp.running.operators import Schema, flat_tensors, schema_of
 from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
@@ -24,7 +23,7 @@ from ranp.tracing.constants import Constants, MadeFromNumbers, compact
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
-from ranp.tracing.operation import Op, labels_of, put_labels, taint_of
+from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
 from ranp.tracing.trace import MAKES_OUTPUT, Cause
 
 NAME = "_ranp_name"
@@ -81,8 +80,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
         self.watches = unread  # results are held for it until the end, which takes memory where they hold data
-        self.unread: dict[int, list[weakref.ref[torch.Tensor]]] = {}
-        self.held: list[torch.Tensor] = []
+        self.unread: dict[int, tuple[Any, set[bool]]] = {}
         starts = sorted((int(labels[0]), key) for key, labels in births.items())
         self.starts = np.array([start for start, _ in starts], np.int64)
         self.keys = [key for _, key in starts]
@@ -98,36 +96,28 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        where = self.stack.current
-        ins = list(flat_tensors((args, kwargs)))
-        # labels with fillers may still be written to: the record keeps them as they are now
-        inputs = tuple(
-            (i, d, v.copy() if has_filler(v) else v) for i, t in enumerate(ins) for d, v in labels_of(t).items()
-        )
-        name = func._schema.name.split("::")[-1]
+        schema, where, ledger, index = schema_of(func), self.stack.current, self.ledger, len(self.ledger.records)
+        name = schema.name
+        ins = flat_tensors((args, kwargs))
         known = [self.constants.of(tensor) for tensor in ins]
-        shapes = tuple(_shape(tensor) if value is None else None for tensor, value in zip(ins, known, strict=True))
-        record = OpRecord(name, where, inputs, _numbers(func, args), shapes, self._met(func, ins, known))
-        index = len(self.ledger.records)
+        record = self._recorded(func, schema, args, ins, known, where)
         if self.before is not None:
             self.before(index, record, ins)
-        self.ledger.records.append(record)
-        self.ledger.in_flight = True
+        ledger.records.append(record)
+        ledger.in_flight = True
         out = self.run(func, args, kwargs)
-        self.ledger.in_flight = False
+        ledger.in_flight = False
         if self.run is not execute:
-            out = self._decide(func, ins, out, index)
+            out = self._decide(schema, ins, out, index)
             remember_reduced(name, ins, out)
             if name in TO_PYTHON:
-                self.ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
-        self.constants.follow(func, args, kwargs, out)
+                ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
+        self.constants.follow(func, args, kwargs, out, known)
         if self.after is not None:
             self.after(func, args, kwargs, out, where)
         self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        place = (where, name, self.seen[where, name])
-        self.seen[where, name] += 1
-        outermost = index in self.outermost or place in self.outermost_at
+        outermost = index in self.outermost or (bool(self.outermost_at) and self._place(where, name) in self.outermost_at)
         op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
@@ -138,16 +128,42 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self.watches:
                 self._remember_unread(op)
             if op.split:
-                self.ledger.splits.add(index)
+                ledger.splits.add(index)
             if op.depthwise:
-                self.ledger.depthwise.add(index)
+                ledger.depthwise.add(index)
         elif name not in rules.IGNORED:
             self._unknown(op, func)
         return out
 
+    def _recorded(
+        self,
+        func: Any,
+        schema: Schema,
+        args: tuple[Any, ...],
+        ins: list[torch.Tensor],
+        known: list[torch.Tensor | None],
+        where: str,
+    ) -> OpRecord:
+        """What an operator is about to take in."""
+        inputs: list[tuple[int, int, Vector]] = []
+        shapes: list[tuple[int, ...] | None] = []
+        for number, tensor in enumerate(ins):
+            for dim, vector in labels_of(tensor).items():
+                # labels with fillers may still be written to: the record keeps them as they are now
+                inputs.append((number, dim, vector.copy() if has_filler(vector) else vector))
+            shapes.append(_shape(tensor) if known[number] is None else None)
+        numbers = _numbers(args) if schema.pointwise or schema.name in _FILLING else ()
+        return OpRecord(schema.name, where, tuple(inputs), numbers, tuple(shapes), self._met(func, ins, known))
+
+    def _place(self, where: str, name: str) -> Place:
+        """Where an operator stands; to be asked once for each."""
+        self.seen[where, name] += 1
+        return where, name, self.seen[where, name] - 1
+
     def _met(self, func: Any, ins: list[torch.Tensor], known: list[torch.Tensor | None]) -> tuple[MetConstant, ...]:
         """Constants among the arguments of an operator, unless nothing else is there. Only of runs without data."""
-        if self.run is not execute or all(v is None for v in known) or all(v is not None for v in known):
+        constant = sum(value is not None for value in known)
+        if self.run is not execute or constant in (0, len(known)):
             return ()
         aligned = rules.by_element(func)
         found = []
@@ -159,12 +175,12 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 found.append(MetConstant(number, values, labels))
         return tuple(found)
 
-    def _decide(self, func: Any, ins: list[torch.Tensor], out: Any, index: int) -> Any:
+    def _decide(self, schema: Schema, ins: list[torch.Tensor], out: Any, index: int) -> Any:
         """Writes down what data decided, or lets a cut copy decide as the full network did.
 
         A cut copy computes other values; it must still take the same branches, or nothing could be compared.
         """
-        if func._schema.is_mutable or not any(is_floating(tensor) for tensor in ins):
+        if schema.mutable or not any(is_floating(tensor) for tensor in ins):
             return out
         if self.decisions is None:
             self.ledger.decisions[index] = tree_map(_decision, out)
@@ -175,47 +191,41 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _consume(self, ins: list[torch.Tensor], where: str, name: str) -> None:
         for tensor in ins:
             self.read(tensor)
-            for vector in taint_of(tensor):
+            carried = vars(tensor)
+            for vector in carried.get(TAINT, ()):
                 self.space.pin(vector, "channels are addressed by number", where, op=name)
-            layer = getattr(tensor, PRODUCER, None)
-            if layer is not None:
-                self.ledger.consumers.setdefault(layer, set()).add(where)
-            parameter = getattr(tensor, NAME, None)
-            if parameter is not None:
-                self.ledger.touched.add(parameter)
+            if PRODUCER in carried:
+                self.ledger.consumers.setdefault(carried[PRODUCER], set()).add(where)
+            if NAME in carried:
+                self.ledger.touched.add(carried[NAME])
 
     def read(self, tensor: torch.Tensor) -> None:
-        """Notes that something reads a tensor."""
-        for reference in self.unread.pop(id(tensor), ()):
-            sibling = reference()
-            if sibling is not None:
-                self.unread.pop(id(sibling), None)
+        """Notes that something reads a tensor: of several results of one operator, one reader will do."""
+        found = self.unread.pop(id(tensor), None)
+        if found is not None:
+            found[1].clear()
 
     def never_read(self) -> list[torch.Tensor]:
         """Results that nothing has read and that still live."""
-        found = [reference() for references in self.unread.values() for reference in references]
-        return [tensor for tensor in found if tensor is not None]
+        living = [(held() if isinstance(held, weakref.ref) else held, open_) for held, open_ in self.unread.values()]
+        return [tensor for tensor, open_ in living if tensor is not None and open_]
 
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
 
         A view that was written to is read through its base. Without data there is nothing to see in a view, so one
-        that dies unread (torch makes and drops some itself) is forgotten; anything else is held until the end.
+        that dies unread (torch makes and drops some itself) is forgotten; anything else is held until it is read.
         """
         if op.in_place and op["self"] is not None and op["self"]._is_view():
             return
         if self.run is execute and op.name in ("detach", "alias"):
             return  # ``x.data.size()``: without data, nothing but sizes can be read from it unseen
-        results = [t for t in flat_tensors(op.out) if labels_of(t) and is_floating(t) and _labelled(t)]
-        references = [weakref.ref(tensor) for tensor in results]
+        results = [t for t in flat_tensors(op.out) if is_floating(t) and _labelled(t)]
+        view, open_ = self.run is execute and not op.in_place and op.schema.view, {True}
         for tensor in results:
-            self.unread[id(tensor)] = references
-        view = self.run is execute and not op.in_place and op.func._schema.returns[0].alias_info is not None
-        for tensor in results:
-            if view:
-                weakref.finalize(tensor, self.unread.pop, id(tensor), None)
-            else:
-                self.held.append(tensor)
+            key = id(tensor)
+            held = weakref.ref(tensor, lambda _, key=key: self.unread.pop(key, None)) if view else tensor
+            self.unread[key] = (held, open_)
 
     def _unknown(self, op: Op, func: Any) -> None:
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
@@ -268,14 +278,12 @@ def _as_before(now: Any, earlier: Any) -> Any:
     return earlier if type(earlier) is type(now) else now
 
 
-@cache
-def _meets_numbers(func: Any) -> bool:
-    """True for operators whose plain number arguments are values, not dimensions or sizes."""
-    return torch.Tag.pointwise in func.tags or func._schema.name.split("::")[-1] in ("full", "new_full", "full_like")
+_FILLING = ("full", "new_full", "full_like")
+"""Operators whose plain number arguments are values, not dimensions or sizes, beside the pointwise ones."""
 
 
-def _numbers(func: Any, args: tuple[Any, ...]) -> tuple[int | float, ...]:
-    return tuple(a for a in args if type(a) in (int, float)) if _meets_numbers(func) else ()
+def _numbers(args: tuple[Any, ...]) -> tuple[int | float, ...]:
+    return tuple(a for a in args if type(a) in (int, float))
 
 
 def _labelled(tensor: torch.Tensor) -> bool:

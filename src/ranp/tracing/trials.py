@@ -20,7 +20,6 @@ from ranp.tracing.probing import (
     MisalignedError,
     finished,
     keeps_of,
-    restricted,
 )
 from ranp.tracing.running import give_birth
 
@@ -57,7 +56,7 @@ def trains_alike(tracer: Tracer) -> bool:
         a.name == b.name
         and a.where == b.where
         and len(a.inputs) == len(b.inputs)
-        and all(x[:2] == y[:2] and np.array_equal(x[2], y[2]) for x, y in zip(a.inputs, b.inputs, strict=True))
+        and all(x[:2] == y[:2] and (x[2] is y[2] or np.array_equal(x[2], y[2])) for x, y in zip(a.inputs, b.inputs, strict=True))
         for a, b in zip(one, other, strict=True)
     )
 
@@ -79,7 +78,7 @@ def compare_loosely(
 
 
 def _compare(tracer: Tracer, slim: nn.Module, comparison: Comparison, train: bool) -> Failure | None:
-    births = restricted(tracer.births, comparison.keep)
+    births = {key: comparison.left(labels) for key, labels in tracer.births.items()}
     scratch, ledger = LabelSpace(size=tracer.space.size), Ledger()
     give_birth(slim, scratch, births)
     try:
