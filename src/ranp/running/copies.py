@@ -49,7 +49,7 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
             memo[id(tensor)] = tensor.detach().clone()
     for module in model.modules():
         for value in vars(module).values():
-            if isinstance(value, torch.Tensor | list | tuple):
+            if type(value) not in _ATOMS and isinstance(value, torch.Tensor | list | tuple):
                 for tensor in flat_tensors(value):
                     if id(tensor) not in memo and not tensor.is_leaf:
                         memo[id(tensor)] = tensor.detach().to(META) if meta else tensor.detach().clone()
@@ -106,6 +106,8 @@ class _CopyComputed(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+_ATOMS = frozenset([int, float, bool, str, type(None)])
+"""What most attributes of modules are."""
 _SHARED = (
     int, float, complex, bool, str, bytes, type(None), type, range, torch.dtype, torch.device, torch.Size,
     torch.memory_format, types.FunctionType, types.BuiltinFunctionType,
@@ -139,22 +141,25 @@ def copy_tree(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
         return other
     twin = kind.__new__(kind)
     memo[id(module)] = twin
-    state = {name: value for name, value in vars(module).items() if name != "_compiled_call_impl"}
-    twin.__dict__.update({name: _copy_value(name, value, memo) for name, value in state.items()})
+    own = twin.__dict__
+    for name, value in vars(module).items():
+        if type(value) in _ATOMS:
+            own[name] = value
+        elif name == "_modules":
+            own[name] = type(value)((k, None if item is None else copy_tree(item, memo)) for k, item in value.items())
+        elif name in ("_parameters", "_buffers") and all(item is None or id(item) in memo for item in value.values()):
+            own[name] = type(value)((key, None if item is None else memo[id(item)]) for key, item in value.items())
+        elif name != "_compiled_call_impl":
+            own[name] = _copy_value(value, memo)
     return twin
 
 
-def _copy_value(name: str, value: Any, memo: dict[int, Any]) -> Any:
+def _copy_value(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if isinstance(value, _SHARED):
+    if not value and (kind is dict or kind is OrderedDict or kind is set):
+        return kind()
+    if isinstance(value, _SHARED) or (kind is tuple and all(isinstance(item, _SHARED) for item in value)):
         return value
-    if kind is tuple and all(isinstance(item, _SHARED) for item in value):
-        return value
-    if kind is dict or kind is OrderedDict or kind is set:
-        if not value:
-            return kind()
-        if name == "_modules":
-            return kind((key, None if item is None else copy_tree(item, memo)) for key, item in value.items())
     return copy.deepcopy(value, memo)
 
 
@@ -199,7 +204,7 @@ def holdings(model: nn.Module) -> list[tuple[int, ...]]:
         for name, value in vars(module).items():
             if name != "training":
                 ids.append(id(value))
-                if isinstance(value, dict | list | set):
+                if isinstance(value, dict | list | set) and value:
                     ids.extend(map(id, value.values() if isinstance(value, dict) else value))
         found.append(tuple(ids))
     return found

@@ -105,16 +105,11 @@ def _lay_out(trace: Trace) -> Layout:
 
 def _reads_whole_layers(layers: list[Ints], dims: list[Ints]) -> bool:
     """True if every dimension holds something that must stay or all channels of some layer."""
-    whole = {frozenset(array.tolist()) for array in layers}
-    by_class: dict[int, set[frozenset[int]]] = {}
-    for members in whole:
-        for number in members:
-            by_class.setdefault(number, set()).add(members)
+    whole = {np.unique(array).tobytes(): array for array in layers}
     for array in {array.tobytes(): array for array in dims}.values():
-        held = frozenset(array.tolist())
-        if PINNED in held or held in whole:
-            continue
-        if not any(members <= held for number in held for members in by_class.get(number, ())):
+        held = np.unique(array)
+        known = PINNED in held[:1] or held.tobytes() in whole
+        if not known and not any(np.isin(members, held).all() for members in whole.values()):
             return False
     return True
 

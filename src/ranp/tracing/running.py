@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
-        unread: bool = True,
+        watches: bool = True,
         run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.depthwise, self.decisions = depthwise, decisions
         self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
-        self.watches = unread  # results are held for it until the end, which takes memory where they hold data
+        self.watches = watches  # who reads what: results are held until they are read, which takes memory
         self.unread: dict[int, tuple[Any, set[bool]]] = {}
         starts = sorted((int(labels[0]), key) for key, labels in births.items())
         self.starts = np.array([start for start, _ in starts], np.int64)
@@ -115,9 +116,12 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.constants.follow(func, args, kwargs, out, known)
         if self.after is not None:
             self.after(func, args, kwargs, out, where)
-        self._consume(ins, where, name)
+        if self.watches:
+            self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        outermost = index in self.outermost or (bool(self.outermost_at) and self._place(where, name) in self.outermost_at)
+        outermost = index in self.outermost or (
+            bool(self.outermost_at) and self._place(where, name) in self.outermost_at
+        )
         op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
@@ -224,8 +228,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         view, open_ = self.run is execute and not op.in_place and op.schema.view, {True}
         for tensor in results:
             key = id(tensor)
-            held = weakref.ref(tensor, lambda _, key=key: self.unread.pop(key, None)) if view else tensor
-            self.unread[key] = (held, open_)
+            self.unread[key] = (weakref.ref(tensor, partial(self._forget, key)) if view else tensor, open_)
+
+    def _forget(self, key: int, dead: object) -> None:
+        self.unread.pop(key, None)
 
     def _unknown(self, op: Op, func: Any) -> None:
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 def probe(tracer: Tracer, classes: Classes, keep: Mask) -> Failure | None:
     """Runs a cut copy in each mode beside the full records; None if they agree at every operator."""
     keeps = keeps_of({**tracer.births, **tracer.attributes}, keep)
+    modes = [train for train, run in tracer.runs.items() if not (run.failed or (train and trains_alike(tracer)))]
     copy = before = None
-    for train, run in tracer.runs.items():
-        if run.failed or (train and trains_alike(tracer)):
-            continue
+    for train in modes:
         if copy is None or not tracer.meta or holdings(copy) != before:
             copy = cut_copy(tracer.model, keeps, meta=tracer.meta)
-            before = holdings(copy)
+            before = holdings(copy) if len(modes) > 1 else None
         failure = compare(tracer, copy, classes, keep, train)
         if failure is not None:
             return failure
@@ -56,7 +55,10 @@ def trains_alike(tracer: Tracer) -> bool:
         a.name == b.name
         and a.where == b.where
         and len(a.inputs) == len(b.inputs)
-        and all(x[:2] == y[:2] and (x[2] is y[2] or np.array_equal(x[2], y[2])) for x, y in zip(a.inputs, b.inputs, strict=True))
+        and all(
+            x[:2] == y[:2] and (x[2] is y[2] or np.array_equal(x[2], y[2]))
+            for x, y in zip(a.inputs, b.inputs, strict=True)
+        )
         for a, b in zip(one, other, strict=True)
     )
 

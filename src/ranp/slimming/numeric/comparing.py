@@ -229,7 +229,7 @@ class _Pair:
         places = tracer.runs[self.train].ledger.places()  # at another size there may be more operators, or fewer
         turned = frozenset(places[index] for mode, index in tracer.lessons.outermost if mode is self.train)
         run = MaskedRun(self.keep, double=self.precision.double)
-        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "unread": False}
+        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "watches": False}
         ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(

@@ -72,7 +72,7 @@ def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool
     first, second = labels_of(weight).get(0), labels_of(weight).get(1)
     per_group = None if second is None else np.tile(second, groups)
     if first is not None:
-        op.space.require_equal_counts(np.split(first, groups), f"groups of a convolution ({groups})", op.where)
+        op.space.require_equal_counts(first, groups, f"groups of a convolution ({groups})", op.where)
     if transposed:
         op.contract(data, first, FIXED)
         return per_group

@@ -159,7 +159,7 @@ def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) ->
         return
     for share in (length, start, size - stop):
         if share and size % share == 0 and size // share <= PROPORTIONAL and start % share == 0 and stop % share == 0:
-            op.space.require_equal_counts(np.split(vector, size // share), f"sliced into shares ({op.name})", op.where)
+            op.space.require_equal_counts(vector, size // share, f"sliced into shares ({op.name})", op.where)
             return
     op.pin(vector[start:] if from_end else vector[: stop if stop < size else start], "sliced at a fixed channel")
 
@@ -210,9 +210,7 @@ def split(op: Op) -> None:
     sizes = [piece.shape[dim] for piece in op.out]
     if vector is not None and vector.any() and len(sizes) > 1:
         if len(set(sizes)) == 1:
-            op.space.require_equal_counts(
-                np.split(vector, len(sizes)), f"split into equal pieces ({op.name})", op.where
-            )
+            op.space.require_equal_counts(vector, len(sizes), f"split into equal pieces ({op.name})", op.where)
         else:
             op.pin(vector, "split into unequal pieces")
     start = 0

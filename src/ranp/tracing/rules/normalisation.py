@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from ranp.tracing.labels import Vector
@@ -59,7 +58,7 @@ def group_norm(op: Op) -> None:
     if x.shape[1] != 1:
         vector = labels[1] = _joined(op, labels_of(x).get(1), ("weight", "bias"))
         if vector is not None and 1 < groups < x.shape[1]:
-            op.space.require_equal_counts(np.split(vector, groups), f"groups of a norm ({groups})", op.where)
+            op.space.require_equal_counts(vector, groups, f"groups of a norm ({groups})", op.where)
     op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
 
 
