@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.running.recording import OpCall
+from ranp.tracing.cuts import Births
 from ranp.tracing.groups import Links, summed
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, PinNote, Vector
-from ranp.tracing.running import Births
 from ranp.tracing.trace import Cause, ClassIds, Layer, Pin, Trace
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
+from ranp.tracing.cuts import Births
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
@@ -29,9 +30,6 @@ from ranp.tracing.trace import MAKES_OUTPUT, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
-
-Births = Mapping[tuple[str, int], Vector]
-"""``(tensor name, dimension) -> labels`` of every parameter and buffer."""
 
 
 def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None) -> dict[tuple[str, int], Vector]:

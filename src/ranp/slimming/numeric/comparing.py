@@ -23,13 +23,13 @@ from ranp.running.guard import Guard
 from ranp.slimming.masking import Derandomised, MaskedRun
 from ranp.slimming.numeric.sizes import affordable
 from ranp.slimming.numeric.values import CAREFUL, DRAWN, OWN, REDRAWN, inputs_for, networks, shaken, with_rows
+from ranp.tracing.cuts import Mask, keeps_of
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
 from ranp.tracing.ledger import Ledger, OpRecord
-from ranp.tracing.probing import Failure, Mask, MisalignedError, keeps_of
+from ranp.tracing.probing import Failure, MisalignedError, trains_alike
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.tracer import Tracer
-from ranp.tracing.trials import trains_alike
 
 logger = logging.getLogger(__name__)
 
