@@ -156,7 +156,7 @@ def copy_tree(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
 
 def _copy_value(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if not value and (kind is dict or kind is OrderedDict or kind is set):
+    if (kind is dict or kind is OrderedDict or kind is set) and not value:
         return kind()
     if isinstance(value, _SHARED) or (kind is tuple and all(isinstance(item, _SHARED) for item in value)):
         return value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ranp.running.operators import Operator
+from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.labels import RIGID, LabelSpace, Vector, has_filler
 
 ATTRIBUTE = "_ranp_labels"
@@ -16,6 +16,9 @@ ATTRIBUTE = "_ranp_labels"
 
 TAINT = "_ranp_taint"
 _NONE: dict[int, Vector] = {}
+
+Labels = dict[int, Vector | None]
+"""Labels by dimension; None: rigid, as a dimension that is missing."""
 
 
 def labels_of(tensor: Any) -> dict[int, Vector]:
@@ -40,6 +43,16 @@ def taint_of(tensor: torch.Tensor) -> list[Vector]:
     return found
 
 
+def others(tensor: Any, dims: Collection[int]) -> Labels:
+    """Labels of a tensor along all but some dimensions."""
+    return {d: v for d, v in labels_of(tensor).items() if d not in dims}
+
+
+def wrap(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim + rank if dim < 0 else dim
+
+
 class Op(Operator):
     """An operator that has just run: what rules read from and write to."""
 
@@ -54,9 +67,9 @@ class Op(Operator):
         space: LabelSpace,
         where: str,
         index: int,
-        outermost: bool = False,
-        depthwise: bool | None = None,
-        on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None] | None = None,
+        outermost: bool,
+        depthwise: bool | None,
+        on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None],
     ) -> None:
         super().__init__(func, args, kwargs)
         self.out, self.space, self.where, self.index = out, space, where, index
@@ -74,7 +87,7 @@ class Op(Operator):
         """Notes that labels must stay because of this operator."""
         self.space.pin(labels, reason, self.where, op=self.name)
 
-    def pin_tensor(self, tensor: Any, reason: str, dims: Sequence[int] | None = None) -> None:
+    def pin_tensor(self, tensor: Any, reason: str, dims: Collection[int] | None = None) -> None:
         """Notes that all labels of a tensor, or of some of its dimensions, must stay."""
         for dim, vector in labels_of(tensor).items():
             if dims is None or dim in dims:
@@ -104,11 +117,20 @@ class Op(Operator):
         self.space.contracted.append(a)
         self.space.unite(a, b)
 
-    def emit(self, labels: dict[int, Vector | None], out: Any = None) -> None:
-        """Gives the result (or one of several results) its labels."""
-        target = self.out if out is None else out
-        if isinstance(target, torch.Tensor):
-            put_labels(target, {d: v for d, v in labels.items() if v is not None})
+    def emit(self, labels: Mapping[int, Vector | None], *results: torch.Tensor) -> None:
+        """Gives the results their labels: those named, or all."""
+        known = {d: v for d, v in labels.items() if v is not None}
+        for result in results or flat_tensors(self.out):
+            put_labels(result, known)
+
+    def dim(self, rank: int, default: int = 0) -> int:
+        """The dimension that the operator names, counted from the front."""
+        return wrap(default if self["dim"] is None else self["dim"], rank)
+
+    def pass_beside(self, x: torch.Tensor, dims: Collection[int], reason: str) -> None:
+        """Labels along some dimensions of a tensor must stay and end here; the others come out where they went in."""
+        self.pin_tensor(x, reason, dims)
+        self.emit(others(x, dims))
 
     def write(self, destination: torch.Tensor, labels: dict[int, Vector | None]) -> None:
         """Labels written into existing storage: fillers of the destination take them, in every view of it."""

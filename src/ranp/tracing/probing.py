@@ -165,7 +165,7 @@ class Comparison:
             if want == found or want is None or found is None:
                 continue
             if len(want) != len(found) or any(w not in (-1, f) for w, f in zip(want, found, strict=True)):
-                raise MisalignedError.around(index, full, f"regroups channels: {found}, and not {want}")
+                raise MisalignedError.around(index, full, f"regroups channels: {tuple(found)}, and not {tuple(want)}")
 
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""

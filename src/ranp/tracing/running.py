@@ -78,20 +78,20 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.depthwise, self.decisions = depthwise, decisions
         self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
-        self.watches = watches  # who reads what: results are held until they are read, which takes memory
+        # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
+        # tensors that somebody holds, so two runs that are to be compared must watch alike.
+        self.watches = watches
         self.unread: dict[int, tuple[Any, set[bool]]] = {}
-        starts = sorted((int(labels[0]), key) for key, labels in births.items())
-        self.starts = np.array([start for start, _ in starts], np.int64)
-        self.keys = [key for _, key in starts]
         self.births = births
+        self.homes: dict[int, tuple[str, int]] = {}
 
     def birthplace(self, vector: Vector | None) -> tuple[str, int] | None:
         """The one (tensor, dimension) whose labels these are, in their order; None for anything else."""
-        if vector is None or not vector.size or vector[0] < 2 or not len(self.starts):
+        if vector is None or not vector.size:
             return None
-        at = int(np.searchsorted(self.starts, vector[0], side="right")) - 1
-        key = self.keys[at]
-        return key if np.array_equal(vector, self.births[key]) else None
+        self.homes = self.homes or {int(labels[0]): key for key, labels in self.births.items()}
+        key = self.homes.get(int(vector[0]))
+        return key if key is not None and np.array_equal(vector, self.births[key]) else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -149,13 +149,17 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """What an operator is about to take in."""
         inputs: list[tuple[int, int, Vector]] = []
         shapes: list[tuple[int, ...] | None] = []
-        for number, tensor in enumerate(ins):
+        constants = 0
+        for number, (tensor, value) in enumerate(zip(ins, known, strict=True)):
             for dim, vector in labels_of(tensor).items():
                 # labels with fillers may still be written to: the record keeps them as they are now
                 inputs.append((number, dim, vector.copy() if has_filler(vector) else vector))
-            shapes.append(_shape(tensor) if known[number] is None else None)
+            constants += value is not None
+            sized = value is None and is_floating(tensor) and not tensor.is_nested
+            shapes.append(tensor.shape if sized else None)
         numbers = _numbers(args) if schema.pointwise or schema.name in _FILLING else ()
-        return OpRecord(schema.name, where, tuple(inputs), numbers, tuple(shapes), self._met(func, ins, known))
+        met = self._met(func, ins, known) if 0 < constants < len(ins) and self.run is execute else ()
+        return OpRecord(schema.name, where, tuple(inputs), numbers, tuple(shapes), met)
 
     def _place(self, where: str, name: str) -> Place:
         """Where an operator stands; to be asked once for each."""
@@ -163,10 +167,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return where, name, self.seen[where, name] - 1
 
     def _met(self, func: Any, ins: list[torch.Tensor], known: list[torch.Tensor | None]) -> tuple[MetConstant, ...]:
-        """Constants among the arguments of an operator, unless nothing else is there. Only of runs without data."""
-        constant = sum(value is not None for value in known)
-        if self.run is not execute or constant in (0, len(known)):
-            return ()
+        """Constants among the arguments of an operator."""
         aligned = rules.by_element(func)
         found = []
         for number, (tensor, value) in enumerate(zip(ins, known, strict=True)):
@@ -253,10 +254,6 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             in_dim = source[1] if source is not None else 1 - home[1]
             self.ledger.functional.setdefault(home[0], (home[1], in_dim))
             self.ledger.functional_at[op.index] = home[0]
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    return tuple(tensor.shape) if is_floating(tensor) and not tensor.is_nested else None
 
 
 def _meeting(tensors: list[torch.Tensor], back: int, size: int) -> Vector | None:

@@ -264,8 +264,7 @@ class Tracer:
         outermost = frozenset(index for mode, index in self.lessons.outermost if mode is train)
         options: dict[str, Any] = {"outermost": outermost, "run": execute if self.meta else _directly, **more}
         if not full:
-            ledger_of_full = self.runs[train].ledger
-            options |= {"depthwise": ledger_of_full.depthwise, "decisions": ledger_of_full.decisions, "watches": False}
+            options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:
             if full:
                 for hook in watch_norms(copy, self.space, self.attributes):
