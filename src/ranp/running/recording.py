@@ -309,7 +309,7 @@ class SavedRecorder:
     Keep the output of the run alive until ``kept`` is called: with it goes the graph, and with the graph what it keeps.
 
     Args:
-        stack: Tells which module is running.
+        stack: Knows which module is running.
         known: Tensors that exist without any graph (parameters, buffers, inputs); their storages are not counted.
     """
 

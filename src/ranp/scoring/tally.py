@@ -96,7 +96,7 @@ class Stream:
 
     Checkpointing with ``use_reentrant=True`` runs backward passes inside the backward pass, and a parameter used in
     two of them gets its gradient in parts. What is linear in the gradient adds up by itself. Otherwise the parameter
-    is marked, ``partial`` tells that the batch must be run again, and from then on its gradient is read only when the
+    is marked, ``partial`` says that the batch must be run again, and from then on its gradient is read only when the
     whole backward pass has ended. A sum per weight cannot take a batch back, so there all are read at the end.
     """
 

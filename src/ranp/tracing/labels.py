@@ -113,7 +113,7 @@ class Classes:
     """Class of each label, 0 where it must stay, else numbered from 1; and what must keep equal counts."""
 
     roots: Vector
-    """Smallest label of the class, before pinning; tells which pin reached which label."""
+    """Smallest label of the class, before pinning; shows which pin reached which label."""
     ids: Vector
     pieces: tuple[tuple[Vector, ...], ...]
     coupled: tuple[EqualCounts, ...] = ()

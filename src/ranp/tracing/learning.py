@@ -14,7 +14,7 @@ import numpy as np
 from ranp.tracing.cuts import Mask
 from ranp.tracing.cutting import sizes_of
 from ranp.tracing.labels import FILLER, Classes, Vector, has_filler
-from ranp.tracing.ledger import OpRecord
+from ranp.tracing.ledger import OpRecord, places_of
 from ranp.tracing.mirrors import Key, guesses, transferred, with_distinct
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.trace import Cause
@@ -39,12 +39,9 @@ REPEATED = 2
 """Failures of one part, of any other operator, after which its siblings are taken to fail too."""
 
 
-_NUMBER = re.compile(r"\d+")
-
-
 def pattern_of(name: str) -> str:
     """A name without its numbers."""
-    return _NUMBER.sub("#", name)
+    return re.sub(r"\d+", "#", name)
 
 
 class Siblings:
@@ -58,12 +55,8 @@ class Siblings:
         self.parts: dict[Place, Part] = {}
         self.places: dict[Part, list[Place]] = defaultdict(list)
         for train, records in runs.items():
-            count: Counter[tuple[str, str]] = Counter()
-            for index, record in enumerate(records):
-                key = (record.where, record.name)
-                part = (pattern_of(record.where), record.name, count[key])
-                count[key] += 1
-                self.parts[train, index] = part
+            for index, (where, name, number) in enumerate(places_of(records)):
+                part = self.parts[train, index] = (pattern_of(where), name, number)
                 self.places[part].append((train, index))
 
     def of(self, place: Place) -> list[Place]:
@@ -174,7 +167,7 @@ def _find_mirror(
 
 
 def _mirror_alike(tracer: Tracer, key: Key, train: bool, at: int, vector: Vector, siblings: Siblings) -> None:
-    """Takes the same attribute of modules that play the same part for a width too; the next trial tells."""
+    """Takes the same attribute of modules that play the same part for a width too; the next trial checks it."""
     records = tracer.runs[train].ledger.records
     number, dim = next(((i, d) for i, d, v in records[at].inputs if np.array_equal(v, vector)), (-1, -1))
     for mode, other in siblings.of((train, at)):

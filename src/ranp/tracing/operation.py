@@ -108,7 +108,7 @@ class Op(Operator):
     def contract(self, a: Vector | None, b: Vector | None, reason: str) -> None:
         """Unites two dimensions that are summed over together; where one is rigid, the other stays.
 
-        Where one is a filler, how many there are is the code's affair (a first state of zeros): a trial cut tells.
+        Where one is a filler, how many there are depends on the code (a first state of zeros): a trial cut shows it.
         """
         if a is None or b is None:
             self.pin(a, reason)

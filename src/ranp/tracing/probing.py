@@ -78,7 +78,7 @@ class Comparison:
         expected: What the full network ran.
         roots: Class of each label.
         keep: Labels that stay.
-        numbers: False where plain numbers may come from the data, and so tell nothing.
+        numbers: False where plain numbers may come from the data, and are not compared.
     """
 
     expected: Sequence[OpRecord]
@@ -277,7 +277,7 @@ def compare(tracer: Tracer, slim: nn.Module, classes: Classes, keep: Mask, train
 def compare_loosely(
     tracer: Tracer, slim: nn.Module, classes: Classes, keep: Mask, train: bool
 ) -> tuple[bool | None, Failure | None]:
-    """The same for a copy with single channels: whether they agree (None: nobody can tell), and what differs."""
+    """The same for a copy with single channels: whether they agree (None: unknown), and what differs."""
     expected = tracer.runs[train].ledger.records
     comparison = LooseComparison(expected, classes.roots, keep, numbers=tracer.meta)
     failure = _compare(tracer, slim, comparison, train)

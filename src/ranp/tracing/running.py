@@ -243,7 +243,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             put_labels(out, {})
 
     def _on_layer(self, op: Op, inputs: Vector | None, outputs: Vector | None, result: Vector | None) -> None:
-        """Called by contractions: tells which layer ran, and finds weights used by function call."""
+        """Called by contractions: notes which layer ran, and finds weights used by function call."""
         if op.where in self.layers:
             if result is not None:
                 self.ledger.outputs.setdefault(op.where, result)

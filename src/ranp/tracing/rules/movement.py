@@ -13,7 +13,7 @@ from ranp.tracing.rules.table import rule
 PROPORTIONAL = 8
 """A slice of 1/2, 1/3, ... or 1/8 of the channels at a multiple of its length is taken for a share, not for a count.
 
-An eighth is what temporal shifts take. Whether the code means a share or a count, a trial cut tells.
+An eighth is what temporal shifts take. Whether the code means a share or a count, a trial cut shows.
 """
 
 
@@ -80,7 +80,7 @@ def squeeze(op: Op) -> None:
     x = op["self"]
     named = op["dim"]
     if op.in_place:
-        op.pin_tensor(x, "dimensions are dropped in place")  # which ones they were cannot be told any more
+        op.pin_tensor(x, "dimensions are dropped in place")  # which ones they were is not known any more
         op.emit({})
         return
     dims = range(x.dim()) if named is None else [named] if isinstance(named, int) else named
