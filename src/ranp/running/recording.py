@@ -64,7 +64,7 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
         if name.startswith(inside) or isinstance(module, ParametrizationList):
             continue
         kind = kind_of(module)
-        has_children = any(child != "parametrizations" for child in module._modules)
+        has_children = any(key != "parametrizations" and child is not None for key, child in module._modules.items())
         is_list = isinstance(module, nn.ModuleList | nn.ModuleDict)  # Never called, whatever it holds.
         if not (has_children or is_list) or LAYER_KIND.fullmatch(kind) or NORM_KIND.fullmatch(kind):
             leaves[name] = module
