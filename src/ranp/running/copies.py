@@ -186,6 +186,16 @@ def materialise(network: nn.Module) -> None:
                 prune.remove(module, hook._tensor_name)  # type: ignore[no-untyped-call]
 
 
+def computes_weights(network: nn.Module) -> bool:
+    """True if some weight is computed from others, so that ``materialise`` would change something."""
+    hooks = (WeightNorm, SpectralNorm, prune.BasePruningMethod)
+    return any(
+        parametrize.is_parametrized(module)
+        or any(isinstance(hook, hooks) for hook in module._forward_pre_hooks.values())
+        for module in network.modules()
+    )
+
+
 def redraw_weights(model: nn.Module, seed: int) -> None:
     """Gives a copy other weights and biases, so that decisions by data fall otherwise; norms keep their statistics."""
     generator = torch.Generator().manual_seed(seed)

@@ -19,7 +19,7 @@ from ranp import arguments
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
 from ranp.running.calling import call, unwrap
-from ranp.running.copies import materialise, replicate
+from ranp.running.copies import computes_weights, materialise, replicate
 from ranp.running.guard import Guard
 from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.criteria import Criterion
@@ -82,8 +82,9 @@ class Passes:
 
     def _tallied(self, layers: tuple[Layer, ...], first: Batch | None, batches: Iterator[Batch]) -> Tallies:
         network, loss = self._copies()
-        network.train(self.mode == "train")
-        materialise(network)
+        if network is not self.model:
+            network.train(self.mode == "train")
+            materialise(network)
         tally = Tallies(network, layers, self.criteria)
         tally.take_weights()
         if not tally.streams:
@@ -124,6 +125,9 @@ class Passes:
                 f"the model's parameters are on the meta device, without values, which criterion {needing[0]!r} needs. "
                 "Build the model on a real device."
             )
+        reads = all(criterion.needs != "gradients" and criterion.on == "weights" for criterion in self.criteria)
+        if reads and not any(map(nn.parameter.is_lazy, self.model.parameters())) and not computes_weights(self.model):
+            return self.model, self.loss  # nothing runs, and nothing is changed
         if not isinstance(self.loss, nn.Module):
             return replicate(self.model)[0], self.loss
         network, loss = replicate(self.model, self.loss)
