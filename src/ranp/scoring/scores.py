@@ -126,8 +126,8 @@ class Scores(Mapping[str, torch.Tensor]):
             StorageError: The file is missing, torn, altered, of another kind, or of a newer version.
         """
         arguments.path(path)
-        entries, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=("scores",), writer="Scores.save")
-        settings = sealed.entry(path, entries, "scores")
+        told, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=("scores",), writer="Scores.save")
+        settings = sealed.entry(path, told, "scores")
         try:
             return cls(
                 {name: tensors[_CHANNELS + name] for name in settings["layers"]},
