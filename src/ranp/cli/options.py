@@ -96,6 +96,7 @@ PRUNING: Mapping[str, Any] = {
     "min_channels": Annotated[int, _flag("Least width of a layer.", _HOW, min=1)],
     "round_to": Annotated[str, _flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
     "mode": Annotated[str, _flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
+    "convention": Annotated[str, _flag("true (as torch counts), paper or equation: what FLOPs and memory are.", _HOW)],
     "init": Annotated[str, _flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
     "max_batches": Annotated[
         int | None, _flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)
