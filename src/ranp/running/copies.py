@@ -101,6 +101,8 @@ class _CopyComputed(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+_ATOMS = frozenset([int, float, bool, str, type(None)])
+"""What most attributes of modules are."""
 _SHARED = (
     int, float, complex, bool, str, bytes, type(None), type, range, torch.dtype, torch.device, torch.Size,
     torch.memory_format, types.FunctionType, types.BuiltinFunctionType,
@@ -134,22 +136,25 @@ def copy_tree(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
         return other
     twin = kind.__new__(kind)
     memo[id(module)] = twin
-    state = {name: value for name, value in vars(module).items() if name != "_compiled_call_impl"}
-    twin.__dict__.update({name: _copy_value(name, value, memo) for name, value in state.items()})
+    own = twin.__dict__
+    for name, value in vars(module).items():
+        if type(value) in _ATOMS:
+            own[name] = value
+        elif name == "_modules":
+            own[name] = type(value)((k, None if item is None else copy_tree(item, memo)) for k, item in value.items())
+        elif name in ("_parameters", "_buffers") and all(item is None or id(item) in memo for item in value.values()):
+            own[name] = type(value)((key, None if item is None else memo[id(item)]) for key, item in value.items())
+        elif name != "_compiled_call_impl":
+            own[name] = _copy_value(value, memo)
     return twin
 
 
-def _copy_value(name: str, value: Any, memo: dict[int, Any]) -> Any:
+def _copy_value(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if isinstance(value, _SHARED):
+    if (kind is dict or kind is OrderedDict or kind is set) and not value:
+        return kind()
+    if isinstance(value, _SHARED) or (kind is tuple and all(isinstance(item, _SHARED) for item in value)):
         return value
-    if kind is tuple and all(isinstance(item, _SHARED) for item in value):
-        return value
-    if kind is dict or kind is OrderedDict or kind is set:
-        if not value:
-            return kind()
-        if name == "_modules":
-            return kind((key, None if item is None else copy_tree(item, memo)) for key, item in value.items())
     return copy.deepcopy(value, memo)
 
 
@@ -176,6 +181,16 @@ def materialise(network: nn.Module) -> None:
                 prune.remove(module, hook._tensor_name)  # type: ignore[no-untyped-call]
 
 
+def computes_weights(network: nn.Module) -> bool:
+    """True if some weight is computed from others, so that ``materialise`` would change something."""
+    hooks = (WeightNorm, SpectralNorm, prune.BasePruningMethod)
+    return any(
+        parametrize.is_parametrized(module)
+        or any(isinstance(hook, hooks) for hook in module._forward_pre_hooks.values())
+        for module in network.modules()
+    )
+
+
 def redraw_weights(model: nn.Module, seed: int) -> None:
     """Gives a copy other weights and biases, so that decisions by data fall otherwise; norms keep their statistics."""
     generator = torch.Generator().manual_seed(seed)
@@ -194,7 +209,7 @@ def holdings(model: nn.Module) -> list[tuple[int, ...]]:
         for name, value in vars(module).items():
             if name != "training":
                 ids.append(id(value))
-                if isinstance(value, dict | list | set):
+                if isinstance(value, dict | list | set) and value:
                     ids.extend(map(id, value.values() if isinstance(value, dict) else value))
         found.append(tuple(ids))
     return found

@@ -7,7 +7,6 @@ a call; those here take microseconds and refuse the same wrong shapes. What is n
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,18 +15,12 @@ from torch.utils._pytree import tree_map
 
 from ranp.running.calling import is_floating, map_tensors
 from ranp.running.copies import META
-from ranp.running.operators import Operator, flat_tensors
+from ranp.running.operators import Operator, flat_tensors, schema_of
 
 
 def to_meta(inputs: Any) -> Any:
     """The same pytree with its floating-point tensors on the meta device (indices keep their values)."""
     return map_tensors(lambda x: x.detach().to(META) if is_floating(x) else x, inputs)
-
-
-@cache
-def _places(func: Any) -> bool:
-    """True if an operator takes the device of its result as an argument."""
-    return any(argument.name == "device" for argument in func._schema.arguments)
 
 
 def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,13 +29,13 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     Tensors made from nothing become data-free if they are floating point; integer ones are really made, since code
     may index channels with them.
     """
-    flat = list(flat_tensors((args, kwargs)))
+    flat = flat_tensors((args, kwargs))
     if not flat:
-        if not _places(func):
+        if "device" not in schema_of(func).names:
             return func(*args, **kwargs)
         out = func(*args, **{**kwargs, "device": META})
         return out if is_floating(out) else func(*args, **{**kwargs, "device": torch.device("cpu")})
-    real = [x for x in flat if x.device.type != "meta"]
+    real = [x for x in flat if not x.is_meta]
     if len(real) == len(flat):
         device = kwargs.get("device")
         if device is not None and torch.device(device).type == "meta":
@@ -52,7 +45,7 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kwargs = {k: META if k == "device" and v is not None else v for k, v in kwargs.items()}
     if real:
         args, kwargs = tree_map(
-            lambda x: x.to(META) if isinstance(x, torch.Tensor) and x.device.type != "meta" else x, (args, kwargs)
+            lambda x: x.to(META) if isinstance(x, torch.Tensor) and not x.is_meta else x, (args, kwargs)
         )
     out = shortcut(func, args, kwargs)
     return func(*args, **kwargs) if out is None else out
@@ -81,13 +74,12 @@ SAME_PAIR = frozenset(["add", "sub", "mul", "div", "maximum", "minimum"])
 
 def shortcut(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on data-free tensors, or None where torch must work it out."""
-    name = func._schema.name
-    if not name.startswith("aten::"):
+    schema = schema_of(func)
+    if func.namespace != "aten":
         return None
-    name = name[6:]
-    if torch.Tag.pointwise in func.tags:
-        return _pointwise(name, args, kwargs)
-    found = _TABLE.get(name)
+    if schema.pointwise:
+        return _pointwise(schema.name, args, kwargs)
+    found = _TABLE.get(schema.name)
     return None if found is None else found(Operator(func, args, kwargs))
 
 
@@ -98,11 +90,11 @@ def _like(x: torch.Tensor) -> torch.Tensor:
     """
     if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
         return torch.empty_like(x)
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
 
 
 def _of(x: torch.Tensor, *shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=x.dtype, device="meta")
+    return torch.empty(shape, dtype=x.dtype, device=META)
 
 
 def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Size:
@@ -113,7 +105,7 @@ def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = args[0] if args else None
     if kwargs and set(kwargs) - {"alpha"}:
         return None
-    if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():
+    if not isinstance(first, torch.Tensor) or not first.is_meta or not first.is_floating_point():
         return None
     others = [a for a in args[1:] if isinstance(a, torch.Tensor)]
     if name.endswith("_") and not name.startswith("_"):
@@ -129,7 +121,7 @@ def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _like(first)
         if others[0].dim() > 0:
             shape = _broadcast(first, others[0])
-            return torch.empty(shape, dtype=first.dtype, device="meta")
+            return torch.empty(shape, dtype=first.dtype, device=META)
     return None
 
 

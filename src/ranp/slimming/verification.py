@@ -25,11 +25,11 @@ from ranp.slimming.initialisation import Initialiser
 from ranp.slimming.numeric import Finding, compare_numbers
 from ranp.slimming.slim import apply_plan
 from ranp.tracing.choice import Choice
+from ranp.tracing.cuts import Mask, keeps_of, widened
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes
-from ranp.tracing.probing import Failure, Mask, keeps_of, widened
+from ranp.tracing.probing import Failure, compare, compare_loosely
 from ranp.tracing.tracer import Tracer
-from ranp.tracing.trials import compare, compare_loosely
 
 
 @dataclass(frozen=True, slots=True)

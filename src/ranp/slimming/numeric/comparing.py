@@ -23,13 +23,13 @@ from ranp.running.guard import Guard
 from ranp.slimming.masking import Derandomised, MaskedRun
 from ranp.slimming.numeric.sizes import affordable
 from ranp.slimming.numeric.values import CAREFUL, DRAWN, OWN, REDRAWN, inputs_for, networks, shaken, with_rows
+from ranp.tracing.cuts import Mask, keeps_of
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
-from ranp.tracing.ledger import Ledger, OpRecord
-from ranp.tracing.probing import Failure, Mask, MisalignedError, keeps_of
+from ranp.tracing.ledger import Ledger, OpRecord, places_of
+from ranp.tracing.probing import Failure, MisalignedError, trains_alike
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.tracer import Tracer
-from ranp.tracing.trials import trains_alike
 
 logger = logging.getLogger(__name__)
 
@@ -226,10 +226,11 @@ class _Pair:
         masked = sharing(self.full)  # a second one in float64 is half of what the check holds
         space = LabelSpace(size=tracer.space.size)
         give_birth(masked, space, tracer.births)
-        places = tracer.runs[self.train].ledger.places()  # at another size there may be more operators, or fewer
+        # At another size there may be more operators, or fewer.
+        places = places_of(tracer.runs[self.train].ledger.records)
         turned = frozenset(places[index] for mode, index in tracer.lessons.outermost if mode is self.train)
         run = MaskedRun(self.keep, double=self.precision.double)
-        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "unread": False}
+        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "watches": False}
         ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(
@@ -288,8 +289,8 @@ class _Pair:
 
     def _in_trace(self, ledger: Ledger, index: int) -> int:
         """The number that an operator of a run at this size has in the trace."""
-        place = ledger.places()[min(index, len(ledger.records) - 1)]
-        places = self.tracer.runs[self.train].ledger.places()
+        place = places_of(ledger.records)[min(index, len(ledger.records) - 1)]
+        places = places_of(self.tracer.runs[self.train].ledger.records)
         return places.index(place) if place in places else min(index, len(places) - 1)
 
 
