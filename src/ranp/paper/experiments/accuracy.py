@@ -14,8 +14,7 @@ from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import over_last_epochs
 from ranp.paper.experiments.studying import by_network, titled
-from ranp.paper.published import FIGURES, in_the_papers_unit
-from ranp.paper.published.text import QUOTES, Quote
+from ranp.paper.published import FIGURES, QUOTES, Quote, in_the_papers_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,6 @@ from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
 from ranp.paper.published import psm_parts
-from ranp.paper.published.resource_tables import Part
 from ranp.paper.training.network import make_full
 from ranp.slimming.slim import apply_plan
 
@@ -19,10 +18,10 @@ __all__ = ["PSM_PARTS", "parts"]
 _NETWORK = "psm-sceneflow"
 _METHODS = (FULL, "snip", "random", "layerwise", "ranp-f")
 _CRITERIA = ("mnmg-sum", "neuron-mask")
-_DIMS: Mapping[Part, int] = {"2d": 2, "3d": 3}
+_DIMS: Mapping[str, int] = {"2d": 2, "3d": 3}
 
 
-def parts(cell: Cell, plan: Plan | None) -> dict[Part, Costs]:
+def parts(cell: Cell, plan: Plan | None) -> dict[str, Costs]:
     """What a plan leaves of each part of a cell's network: convolutions, norms and pooling, without activations."""
     task = cell.open()
     example = cell.example(task)
@@ -54,7 +53,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
             )
 
 
-def _measured(wanted: Wanted, line: Line, results: Results) -> dict[Part, tuple[Costs, Costs]]:
+def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, tuple[Costs, Costs]]:
     """Of each part what the plans leave, the mean over seeds, and what the full network has."""
     plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
     found = [parts(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]

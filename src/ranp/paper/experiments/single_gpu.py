@@ -15,7 +15,7 @@ from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.scales import changes, told
 from ranp.paper.experiments.transfer import SPARSITY
-from ranp.paper.published import OnGpus, Row, quotes, single_gpu
+from ranp.paper.published import Row, quotes, single_gpu
 from ranp.paper.published import main as main_table
 from ranp.paper.recipe import Setting
 from ranp.paper.training.network import make_full
@@ -86,7 +86,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         )
 
 
-def _costs(printed: OnGpus) -> Row:
+def _costs(printed: Row) -> Row:
     """The paper's row with its costs: of the shallow network from its main table, of the deep one from its text."""
     if printed.network == _SHALLOW:
         return replace(main_table(_SHALLOW)[0], figures=printed.figures)
