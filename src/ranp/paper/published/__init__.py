@@ -198,11 +198,10 @@ def _lines(name: str) -> Iterator[dict[str, str]]:
 
 
 def _row(line: Mapping[str, str]) -> Row:
-    resources: dict[str, Any] = {
-        name: float(line[name]) for name in ("sparsity", "params_mb", "gflops", "memory_mb") if line[name]
-    }
-    variant: dict[str, Any] = dict(word.split("=") for word in line["variant"].split())
-    variant |= {name: int(variant[name]) for name in ("layers", "batch", "gpus") if name in variant}
+    numbers = ("sparsity", "params_mb", "gflops", "memory_mb")
+    fields: dict[str, Any] = {name: float(line[name]) for name in numbers if line[name]}
+    for name, _, value in (word.partition("=") for word in line["variant"].split()):
+        fields[name] = int(value) if name in ("layers", "batch", "gpus") else value
     less = [float(line[name]) for name in ("params_less", "gflops_less", "memory_less") if line[name]]
     figures = [Measured(*map(float, figure.split("±"))) for figure in line["figures"].split()]
     return Row(
@@ -210,8 +209,7 @@ def _row(line: Mapping[str, str]) -> Row:
         network=line["network"],
         reductions=Reductions(*less) if less else None,
         figures=MappingProxyType(dict(zip(FIGURES[line["network"]] if figures else (), figures, strict=True))),
-        **resources,
-        **variant,
+        **fields,
     )
 
 
