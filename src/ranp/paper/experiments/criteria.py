@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
@@ -35,15 +36,9 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         printed = {row.method: row for row in criteria(network)}
         for criterion, name in _NAMES.items():
             if criterion in printed or (wanted.is_paper and network == "psm-sceneflow"):
-                yield Line(
-                    tuple(cell_of(wanted, network, criterion, seed) for seed in wanted.range),
-                    name,
-                    network,
-                    texts.NETWORKS[network],
-                    printed.get(criterion),
-                    printed[FULL],
-                    {"network": network, "criterion": criterion},
-                )
+                cells = wanted.runs(partial(cell_of, wanted, network, criterion))
+                key = {"network": network, "criterion": criterion}
+                yield Line(cells, name, network, printed=printed.get(criterion), whole=printed[FULL], key=key)
 
 
 CRITERIA = Experiment(

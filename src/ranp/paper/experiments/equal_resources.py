@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 from ranp.paper.experiments import main, texts
@@ -41,25 +43,19 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         printed = {(row.method, _MATCHED[row.matched]): row for row in equal_resources(network)}
         for method, equal in _ROWS:
             yield Line(
-                tuple(cell_of(wanted, network, method, equal, seed) for seed in wanted.range),
-                texts.METHODS[method],
-                network,
-                texts.NETWORKS[network],
-                full if method == FULL else printed[method, equal],
-                full,
-                {"network": network, "method": method, "equal": equal or ""},
-                tuple(cell_of(wanted, network, OURS, None, seed) for seed in wanted.range) if equal else (),
+                wanted.runs(partial(cell_of, wanted, network, method, equal)),
+                network=network,
+                printed=full if method == FULL else printed[method, equal],
+                whole=full,
+                key={"network": network, "method": method, "equal": equal or ""},
+                compared=wanted.runs(partial(cell_of, wanted, network, OURS, None)) if equal else (),
             )
 
 
 def _shares(wanted: Wanted, line: Line, results: Results) -> list[float]:
     """Of each seed: what the network takes of what RANP-f takes."""
-    pairs = zip(line.cells, line.compared, strict=False)
-    return [_cost(results, cell, cell.equal) / _cost(results, ours, cell.equal) for cell, ours in pairs]
-
-
-def _cost(results: Results, cell: Cell, resource: str | None) -> int:
-    return int(getattr(results[cell].slim, resource or ""))
+    cost = operator.attrgetter(f"slim.{line.cells[0].equal}")
+    return [cost(results[cell]) / cost(results[ours]) for cell, ours in zip(line.cells, line.compared, strict=False)]
 
 
 def _closeness(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:

@@ -23,12 +23,6 @@ __all__ = ["EXAMPLES", "trained"]
 _COUNT = 2
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
-    for network in main.networks(wanted):
-        for method in ("full", "random", "ranp-f"):
-            yield main.line_of(wanted, network, method, range(1))
-
-
 def trained(folder: Path) -> nn.Module:
     """The trained network of a run folder, in eval mode.
 
@@ -74,7 +68,7 @@ EXAMPLES = Experiment(
     name="examples",
     title="Example predictions",
     label="fig:shapenet_viz, fig:brats_viz, fig:ucf101_viz, fig:sceneflow_viz",
-    lines=_lines,
+    lines=lambda wanted: main.lines_of(wanted, ("full", "random", "ranp-f"), range(1)),
     columns=_columns,
     record=lambda line: {
         **line.key,

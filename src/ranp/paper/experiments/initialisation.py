@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Wanted
-from ranp.paper.published import Row, initialisation
+from ranp.paper.published import initialisation
 
 __all__ = ["INITIALISATION", "ROWS", "cell_of"]
 
@@ -38,16 +38,14 @@ def _alone(wanted: Wanted, network: str, method: str, init: str | None, among: t
 
 def _lines(wanted: Wanted) -> Iterator[Line]:
     for network in main.networks(wanted):
-        printed: dict[tuple[str, str | None], Row] = {(row.method, row.init): row for row in initialisation(network)}
+        printed = {(row.method, row.init): row for row in initialisation(network)}
         for method, init in ROWS:
             yield Line(
                 (cell_of(wanted, network, method, init),),
-                texts.METHODS[method],
-                network,
-                texts.NETWORKS[network],
-                printed[method, init],
-                printed[FULL, None],
-                {"network": network, "method": method, "init": init or ""},
+                network=network,
+                printed=printed[method, init],
+                whole=printed[FULL, None],
+                key={"network": network, "method": method, "init": init or ""},
             )
 
 

@@ -6,16 +6,16 @@ those, or the largest feasible one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ranp.paper.experiments import texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
-from ranp.paper.experiments.texts import METHODS, NETWORKS, NP
+from ranp.paper.experiments.texts import METHODS, NP
 from ranp.paper.published import Row, largest_sparsity, main
 
-__all__ = ["MAIN", "cell_of", "line_of", "networks"]
+__all__ = ["MAIN", "cell_of", "line_of", "lines_of", "networks"]
 
 _CRITERIA = ("mnmg-sum", "neuron-mask")
 """Beside MPMG-sum, for PSM: the paper's rows rest on MNMG-sum there, which behind batch norm is mostly rounding."""
@@ -43,25 +43,22 @@ def cell_of(wanted: Wanted, network: str, method: str, seed: int, **changes: Any
 def line_of(wanted: Wanted, network: str, method: str, seeds: range | None = None, **changes: Any) -> Line:
     """The line of a method, the paper's row beside it."""
     cells = tuple(cell_of(wanted, network, method, seed, **changes) for seed in seeds or wanted.range)
-    return Line(
-        cells,
-        METHODS[method],
-        network,
-        NETWORKS[network],
-        _printed(network, method),
-        _printed(network, FULL),
-        {"network": network, "method": method},
-    )
+    return Line(cells, network=network, printed=_printed(network, method), whole=_printed(network, FULL))
 
 
 def _printed(network: str, method: str) -> Row:
     return next(row for row in main(network) if row.method == method)
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
+def lines_of(wanted: Wanted, methods: Iterable[str], seeds: range | None = None) -> Iterator[Line]:
+    """The lines of these methods, network by network."""
     for network in networks(wanted):
-        for method in METHODS:
-            yield line_of(wanted, network, method)
+        for method in methods:
+            yield line_of(wanted, network, method, seeds)
+
+
+def _lines(wanted: Wanted) -> Iterator[Line]:
+    yield from lines_of(wanted, METHODS)
     for criterion in _CRITERIA if wanted.resources_only and wanted.is_paper else ():
         for method in _WEIGHED:
             line = line_of(wanted, _PSM, method, criterion=criterion)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ranp.paper.experiments import main, texts
@@ -23,12 +23,6 @@ _SCARCE = 0.05
 def ratios(result: Result) -> dict[str, float]:
     """The share of channels that each layer keeps."""
     return {name: kept / channels for name, (kept, channels) in result.widths.items()}
-
-
-def _lines(wanted: Wanted) -> Iterator[Line]:
-    for network in main.networks(wanted):
-        for method in _METHODS:
-            yield main.line_of(wanted, network, method, range(1))
 
 
 def _of_shares(head: str, text: Callable[[Sequence[float]], str]) -> Column:
@@ -59,7 +53,7 @@ RETAINED = Experiment(
     name="retained",
     title="Channels retained by layer",
     label="fig:shapenet_neuron_ratio_per_layer, fig:neuron_distribution_mpmg",
-    lines=_lines,
+    lines=lambda wanted: main.lines_of(wanted, _METHODS, range(1)),
     columns=lambda wanted, lines: (
         texts.METHOD,
         texts.REMOVED,

@@ -17,12 +17,6 @@ __all__ = ["SCATTER"]
 _SHARES = {"gflops": "flops_share", "memory_mb": "memory_share"}
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
-    for network in main.networks(wanted):
-        for method in texts.METHODS:
-            yield main.line_of(wanted, network, method)
-
-
 def _record(line: Line) -> dict[str, Any]:
     slim, full = line.slim, line.full
     record: dict[str, Any] = {
@@ -71,7 +65,7 @@ SCATTER = Experiment(
     name="scatter",
     title="FLOPs against memory of all methods",
     label="fig:fig_all",
-    lines=_lines,
+    lines=lambda wanted: main.lines_of(wanted, texts.METHODS),
     columns=_columns,
     record=_record,
     caption=texts.caption(

@@ -76,13 +76,12 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
     for printed in single_gpu():
         network, method = printed.network, printed.method
         yield Line(
-            tuple(cell_of(wanted, network, method, seed) for seed in wanted.range),
-            texts.METHODS[method],
-            network,
-            "ShapeNet, 3D-UNet",
-            _costs(printed),
-            _costs(next(row for row in single_gpu() if (row.network, row.method) == (network, FULL))),
-            {"network": network, "method": method, "paper_batch": printed.batch, "paper_gpus": printed.gpus},
+            wanted.runs(functools.partial(cell_of, wanted, network, method)),
+            network=network,
+            group=texts.NETWORKS[_SHALLOW],
+            printed=_costs(printed),
+            whole=_costs(next(row for row in single_gpu() if (row.network, row.method) == (network, FULL))),
+            key={"network": network, "method": method, "paper_batch": printed.batch, "paper_gpus": printed.gpus},
         )
 
 

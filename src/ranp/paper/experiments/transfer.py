@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ranp.paper.experiments import texts
 from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Wanted
@@ -41,7 +42,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         network = f"unet3d-{task}-23"
         for (row, name), printed in zip(_ROWS.items(), transfer()[network], strict=True):
             yield Line(
-                tuple(cell_of(wanted, task, row, seed) for seed in wanted.range),
+                wanted.runs(partial(cell_of, wanted, task, row)),
                 name,
                 network,
                 texts.NETWORKS[network if wanted.is_paper else f"unet3d-{task}"],

@@ -197,9 +197,14 @@ def _lines(name: str) -> Iterator[dict[str, str]]:
     return csv.DictReader(files(__name__).joinpath(f"{name}.csv").read_text(encoding="utf-8").splitlines())
 
 
+def _number(text: str) -> float:
+    """A number that was printed without decimals stays a whole one."""
+    return float(text) if "." in text else int(text)
+
+
 def _row(line: Mapping[str, str]) -> Row:
     numbers = ("sparsity", "params_mb", "gflops", "memory_mb")
-    fields: dict[str, Any] = {name: float(line[name]) for name in numbers if line[name]}
+    fields: dict[str, Any] = {name: _number(line[name]) for name in numbers if line[name]}
     for name, _, value in (word.partition("=") for word in line["variant"].split()):
         fields[name] = int(value) if name in ("layers", "batch", "gpus") else value
     less = [float(line[name]) for name in ("params_less", "gflops_less", "memory_less") if line[name]]
@@ -214,8 +219,8 @@ def _row(line: Mapping[str, str]) -> Row:
 
 
 def _quote(line: Mapping[str, str]) -> Quote:
-    figures = {name: float(value) for name, _, value in (figure.partition("=") for figure in line["figures"].split())}
-    sparsity = float(line["sparsity"]) if line["sparsity"] else None
+    figures = {name: _number(value) for name, _, value in (figure.partition("=") for figure in line["figures"].split())}
+    sparsity = _number(line["sparsity"]) if line["sparsity"] else None
     return Quote(line["network"], line["method"], sparsity, MappingProxyType(figures), line["words"])
 
 
