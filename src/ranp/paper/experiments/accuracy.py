@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import over_last_epochs
-from ranp.paper.experiments.studying import by_network, titled
+from ranp.paper.experiments.studying import Drawing, by_network
 from ranp.paper.published import FIGURES, QUOTES, Quote, in_the_papers_unit
 
 if TYPE_CHECKING:
@@ -87,19 +87,16 @@ def _record(line: Line) -> dict[str, Any]:
     }
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     """Shares in one drawing, errors in pixels in another."""
-    drawn = {}
-    for network, (full, *ours) in () if wanted.resources_only else by_network(lines):
-        pixels = [name for name in FIGURES[network] if in_the_papers_unit(name, 1.0) == 1.0]
-        shares = [name for name in FIGURES[network] if name not in pixels]
-        for name, shown in ((f"accuracy-{network}", shares), (f"accuracy-{network}-error", pixels)):
-            if shown:
-                drawn[name] = _drawn(network, shown, full, ours)
-    return drawn
+    figures = FIGURES[lines[0].network]
+    pixels = [name for name in figures if in_the_papers_unit(name, 1.0) == 1.0]
+    for end, names in ("", [name for name in figures if name not in pixels]), ("-error", pixels):
+        if names:
+            yield end, " by sparsity" + (" (dashed: full)" if len(names) > 1 else ""), _curves(names, *lines)
 
 
-def _drawn(network: str, names: Sequence[str], full: Line, ours: Sequence[Line]) -> Figure:
+def _curves(names: Sequence[str], full: Line, *ours: Line) -> Figure:
     """Means of the last epochs against sparsity, the full network's as a line of the same colour."""
     from ranp.reporting.drawing import accuracy
 
@@ -114,7 +111,7 @@ def _drawn(network: str, names: Sequence[str], full: Line, ours: Sequence[Line])
         for name in names
     }
     single = point(full, names[0]) if len(names) == 1 else None
-    figure = accuracy(curves, texts.axis_of(names[0]) if single else _TOGETHER[network], single)
+    figure = accuracy(curves, texts.axis_of(names[0]) if single else _TOGETHER[full.network], single)
     (axes,) = figure.axes
     axes.set_xlim(0, 1)
     if not single:
@@ -126,7 +123,7 @@ def _drawn(network: str, names: Sequence[str], full: Line, ours: Sequence[Line])
         for name in names if line.kept_one else ():
             place = line.found[0].sparsity, point(line, name)[0]
             axes.annotate("†", place, (3, 2), textcoords="offset points", fontsize=7)
-    return titled(figure, f"{texts.NETWORKS[network]} by sparsity" + ("" if single else " (dashed: full)"))
+    return figure
 
 
 def _caption(wanted: Wanted) -> str:
@@ -160,5 +157,5 @@ ACCURACY = Experiment(
     record=_record,
     caption=_caption,
     notes=(texts.KEPT_ONE, _notes),
-    figures=_figures,
+    figures=by_network("accuracy", _drawn, trained=True),
 )

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
-from ranp.paper.experiments.studying import by_network, titled
+from ranp.paper.experiments.studying import Drawing, by_network
 from ranp.paper.published import FIGURES
 from ranp.paper.training import evaluation
 from ranp.reporting.folder import RunFolder
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["EXAMPLES", "trained"]
 
@@ -41,17 +37,14 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
         yield texts.PAPERS_FIGURES
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     from ranp.paper.tasks.pictures import pictures
     from ranp.reporting.drawing import examples
 
-    drawn = {}
-    for network, own in () if wanted.resources_only else by_network(lines):
-        networks = {line.name: trained(results.folder(line.cells[0])) for line in own}
-        full = own[0].cells[0]
-        shown = examples(pictures(full.open(), networks, size=full.recipe().size, count=_COUNT))
-        drawn[f"examples-{network}"] = titled(shown, f"{texts.NETWORKS[network]}: truth and predictions")
-    return drawn
+    networks = {line.name: trained(results.folder(line.cells[0])) for line in lines}
+    full = lines[0].cells[0]
+    shown = pictures(full.open(), networks, size=full.recipe().size, count=_COUNT)
+    yield "", ": truth and predictions", examples(shown)
 
 
 def _caption(wanted: Wanted) -> str:
@@ -78,5 +71,5 @@ EXAMPLES = Experiment(
     },
     caption=_caption,
     notes=(texts.KEPT_ONE,),
-    figures=_figures,
+    figures=by_network("examples", _drawn, trained=True),
 )

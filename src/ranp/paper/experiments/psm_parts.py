@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ranp.choosing.plan import Plan
 from ranp.costs.measuring import profile
+from ranp.costs.profiles import Profile
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
@@ -21,14 +22,13 @@ _CRITERIA = ("mnmg-sum", "neuron-mask")
 _DIMS: Mapping[str, int] = {"2d": 2, "3d": 3}
 
 
-def parts(cell: Cell, plan: Plan | None) -> dict[str, Costs]:
+def parts(cell: Cell, plan: Plan | None) -> dict[str, Profile]:
     """What a plan leaves of each part of a cell's network: convolutions, norms and pooling, without activations."""
     task = cell.open()
     example = cell.example(task)
     full = make_full(task, cell.recipe())
     found = profile(full if plan is None else apply_plan(full, plan, example=example), example, convention="paper")
-    each = {part: found.part(dims=dims) for part, dims in _DIMS.items()}
-    return {part: Costs(costs.params, costs.flops, costs.memory) for part, costs in each.items()}
+    return {part: found.part(dims=dims) for part, dims in _DIMS.items()}
 
 
 def _lines(wanted: Wanted) -> Iterator[Line]:
@@ -46,14 +46,14 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
                 texts.METHODS[method] + (f", by {criterion}" if criterion else ""),
                 _NETWORK,
                 f"{part.upper()} layers",
-                None if criterion else by_method[method],
-                by_method[FULL],
-                {"part": part, "method": method, "criterion": criterion or ""},
-                (main.cell_of(wanted, _NETWORK, FULL, 0),),
+                printed=None if criterion else by_method[method],
+                whole=by_method[FULL],
+                key={"part": part, "method": method, "criterion": criterion or ""},
+                compared=(main.cell_of(wanted, _NETWORK, FULL, 0),),
             )
 
 
-def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, tuple[Costs, Costs]]:
+def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, tuple[Costs, Profile]]:
     """Of each part what the plans leave, the mean over seeds, and what the full network has."""
     plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
     found = [parts(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]

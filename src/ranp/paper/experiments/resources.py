@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
-from ranp.paper.experiments.studying import by_network, studied, titled
+from ranp.paper.experiments.studying import Drawing, by_network, studied
 from ranp.paper.published import largest_sparsity
 from ranp.reporting.study import Step, Sweep
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["RESOURCES"]
 
@@ -42,18 +39,9 @@ def _sweep(line: Line) -> Sweep:
     return sweep
 
 
-def _ends(line: Line) -> tuple[Costs, Costs]:
-    """What the network costs at the largest feasible sparsity, and in full."""
-    feasible = [step for step in _sweep(line).steps if step.feasible]
-    return _costs(feasible[-1]), _costs(feasible[0])
-
-
-def _costs(step: Step) -> Costs:
-    return Costs(step.params, step.flops, step.memory)
-
-
-def _removed(line: Line) -> str:
-    return f"{100 * [step for step in _sweep(line).steps if step.feasible][-1].removed:.2f}"
+def _feasible(line: Line) -> list[Step]:
+    """From the full network to the largest feasible sparsity."""
+    return [step for step in _sweep(line).steps if step.feasible]
 
 
 def _papers(line: Line) -> float:
@@ -69,21 +57,16 @@ def _record(line: Line) -> list[dict[str, Any]]:
             "paper_largest": _papers(line) / 100,
             "sparsity": step.sparsity,
             "feasible": step.feasible,
-            **({"removed": step.removed, **texts.cost_numbers(_costs(step))} if step.feasible else {}),
+            **({"removed": step.removed, **texts.cost_numbers(Costs.of(step))} if step.feasible else {}),
         }
         for step in sweep.steps
     ]
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     from ranp.reporting.drawing import resources
 
-    return {
-        f"resources-{network}": titled(
-            resources(tuple(map(_sweep, own))), f"{texts.NETWORKS[network]}: what is left by sparsity"
-        )
-        for network, own in by_network(lines)
-    }
+    yield "", ": what is left by sparsity", resources(tuple(map(_sweep, lines)))
 
 
 RESOURCES = Experiment(
@@ -96,8 +79,10 @@ RESOURCES = Experiment(
         Column("method", left=True, text=lambda line: line.name),
         Column("largest %", text=lambda line: f"{100 * _sweep(line).largest:.2f}"),
         Column("paper's", text=lambda line: f"{_papers(line):.2f}"),
-        Column("removed %", text=_removed),
-        *texts.costs(wanted, beside=False, of=_ends),
+        Column("removed %", text=lambda line: f"{100 * _feasible(line)[-1].removed:.2f}"),
+        *texts.costs(
+            wanted, beside=False, of=lambda line: (Costs.of(_feasible(line)[-1]), Costs.of(_feasible(line)[0]))
+        ),
     ),
     record=_record,
     measure=_sweeps,
@@ -118,5 +103,5 @@ RESOURCES = Experiment(
         texts.at("cpu", "The paper's largest sparsities are those of its own, wider networks."),
         texts.cuts(main.networks),
     ),
-    figures=_figures,
+    figures=by_network("resources", _drawn),
 )

@@ -62,7 +62,12 @@ class Costs:
         return self.memory * _MB
 
     @classmethod
-    def mean(cls, found: Sequence[Costs]) -> Costs:
+    def of(cls, found: Any) -> Costs:
+        """Of whatever has such figures: a profile, a step of a sweep."""
+        return cls(found.params, found.flops, found.memory)
+
+    @classmethod
+    def mean(cls, found: Sequence[Any]) -> Costs:
         """The mean of several, to whole numbers; seeds score differently."""
         return cls(
             *(round(sum(getattr(one, name) for one in found) / len(found)) for name in ("params", "flops", "memory"))

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Result
-from ranp.paper.experiments.studying import by_network, titled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ranp.paper.experiments.studying import Drawing, by_network
 
 __all__ = ["RETAINED", "ratios"]
 
@@ -35,18 +31,13 @@ def _least(line: Line) -> str:
     return "{} ({} of {})".format(name, *line.found[0].widths[name])
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     from ranp.reporting.drawing import retained
 
-    drawn = {}
-    for network, own in by_network(lines):
-        shares = {line.method: ratios(line.found[0]) for line in own}
-        layers = list(shares[_METHODS[0]])
-        curves = {method: [of[name] for name in layers] for method, of in shares.items()}
-        sparsity = 100 * own[-1].found[0].sparsity
-        title = f"{texts.NETWORKS[network]}: channels retained at {sparsity:.2f} % sparsity"
-        drawn[f"retained-{network}"] = titled(retained(curves, layers), title)
-    return drawn
+    shares = {line.method: ratios(line.found[0]) for line in lines}
+    layers = list(shares[_METHODS[0]])
+    curves = {method: [of[name] for name in layers] for method, of in shares.items()}
+    yield "", f": channels retained at {100 * lines[-1].found[0].sparsity:.2f} % sparsity", retained(curves, layers)
 
 
 RETAINED = Experiment(
@@ -78,5 +69,5 @@ RETAINED = Experiment(
         texts.KEPT_ONE,
         "Layers whose channels must all stay, such as the last one, retain all of them.",
     ),
-    figures=_figures,
+    figures=by_network("retained", _drawn),
 )

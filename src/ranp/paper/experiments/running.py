@@ -136,8 +136,8 @@ def _result(cell: Cell, task: Any, plan: Plan, epochs: tuple[Any, ...]) -> Resul
 
     return Result(
         cell=cell,
-        full=Costs(before.params, before.flops, before.memory),
-        slim=Costs(after.params, after.flops, after.memory),
+        full=Costs.of(before),
+        slim=Costs.of(after),
         sparsity=plan.sparsity.requested,
         removed=plan.sparsity.of_channels,
         largest=plan.settings.get("largest"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ranp.paper.experiments.experiment import Line, Note, Wanted
-from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epochs, over_seeds
+from ranp.paper.experiments.results import Result, Spread, over_last_epochs, over_seeds
 from ranp.paper.experiments.scales import changes, told
 from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
@@ -91,7 +91,7 @@ def costs(
     names: Iterable[str] = COSTS,
     *,
     beside: bool = True,
-    of: Callable[[Line], tuple[Costs, Costs]] = lambda line: (line.slim, line.full),
+    of: Callable[[Line], tuple[Any, Any]] = lambda line: (line.slim, line.full),
 ) -> Iterator[Column]:
     """Parameters, FLOPs and memory, and what is removed of them.
 
@@ -107,7 +107,7 @@ def costs(
             yield _papers_cost(wanted, name)
 
 
-def _cost(wanted: Wanted, name: str, of: Callable[[Line], tuple[Costs, Costs]]) -> Column:
+def _cost(wanted: Wanted, name: str, of: Callable[[Line], tuple[Any, Any]]) -> Column:
     unit = 1000.0 if name == "gflops" and not wanted.is_paper else 1.0
 
     def text(line: Line) -> str:
