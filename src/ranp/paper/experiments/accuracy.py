@@ -30,7 +30,6 @@ _TOGETHER = {
 """What the figures of a network have in common, where there is more than one."""
 _UNETS, _OTHERS = (0.3, 0.5, 0.7, 0.85), (0.15, 0.3, 0.45, 0.6)
 _COSTS = ("gflops", "memory_mb")
-_CUTS = texts.cuts(main.networks)
 
 
 def sparsities(wanted: Wanted, network: str) -> tuple[float, ...]:
@@ -126,36 +125,15 @@ def _curves(names: Sequence[str], full: Line, *ours: Line) -> Figure:
     return figure
 
 
-def _caption(wanted: Wanted) -> str:
-    if wanted.resources_only:
-        return "Nothing is trained: what the networks cost that the accuracy of the main table's sparsity is of."
-    return (
-        f"{texts.trained_networks(wanted)}, pruned by RANP-f at rising sparsities and trained once at each, "
-        f"{len(wanted.range)} time(s) at that of the main table. In brackets: what is removed of the full network, in "
-        "percent; “removed” is a share of all channels, those that must stay among them. The drawings show the mean of "
-        "the last five epochs and a standard deviation over them to each side; lines between points are for the eye "
-        "only."
-    )
-
-
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
-    if wanted.resources_only:
-        return
-    yield "A row of one seed has no spread over seeds; how much seeds differ shows the row with more."
-    yield "The paper draws such curves but prints figures at the sparsity of its main table only; its text adds:"
+def _quotes(wanted: Wanted, lines: object) -> Iterator[str]:
     for network in main.networks(wanted):
         yield from (f"{texts.NETWORKS[network]}: “{quote.words}”" for quote in _quoted(network))
-    yield from _CUTS(wanted, lines)
 
 
 ACCURACY = Experiment(
-    name="accuracy",
-    title="Accuracy against sparsity",
-    label="fig:shapenet_acc, fig:brats_acc, fig:mobilenetv2_acc, fig:i3d_acc, fig:sceneflow_acc, fig:sceneflow_epe",
+    **texts.words("accuracy", quotes=_quotes, cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=_columns,
     record=_record,
-    caption=_caption,
-    notes=(texts.KEPT_ONE, _notes),
     figures=by_network("accuracy", _drawn, trained=True),
 )

@@ -58,19 +58,13 @@ def _shares(wanted: Wanted, line: Line, results: Results) -> list[float]:
     return [cost(results[cell]) / cost(results[ours]) for cell, ours in zip(line.cells, line.compared, strict=False)]
 
 
-def _closeness(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+def _reach(wanted: Wanted, lines: Sequence[Line]) -> list[str]:
     came = [100 * share for line in lines for share in line.measured]
-    yield (
-        f'How close they came, under "of RANP-f\'s": from {min(came):.2f} to {max(came):.2f} % of what RANP-f takes, '
-        "never more. Channels are whole, so it is not met exactly."
-    )
+    return [f"{min(came):.2f} to {max(came):.2f}"]
 
 
 EQUAL_RESOURCES = Experiment(
-    name="equal-resources",
-    title="Random and layer-wise pruning at the resources of RANP-f",
-    heading="Pruning at equal resources",
-    label="tb:similar_resource",
+    **texts.words("equal-resources", reach=_reach, cuts=texts.cuts(lambda wanted: _NETWORKS)),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -88,17 +82,4 @@ EQUAL_RESOURCES = Experiment(
         **texts.numbers(line),
     },
     measure=_shares,
-    caption=texts.caption(
-        "Random and layer-wise pruning remove as many channels as it takes until their network costs no more FLOPs, or "
-        "memory, than that of RANP-f at the paper's sparsity. {networks} In brackets: what is removed of the full "
-        "network, in percent. Costs in the paper's convention, for one call.",
-        small=texts.ordered("methods"),
-    ),
-    notes=(
-        _closeness,
-        "† The method has no feasible sparsity that costs so little: every coupled set of channels kept its best one, "
-        "and as much as possible was removed elsewhere.",
-        texts.cuts(lambda wanted: _NETWORKS),
-        texts.spreads,
-    ),
 )

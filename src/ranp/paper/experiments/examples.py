@@ -17,6 +17,7 @@ from ranp.reporting.folder import RunFolder
 __all__ = ["EXAMPLES", "trained"]
 
 _COUNT = 2
+"""Samples of a task, as ``words.ini`` says."""
 
 
 def trained(folder: Path) -> nn.Module:
@@ -47,20 +48,8 @@ def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[
     yield "", ": truth and predictions", examples(shown)
 
 
-def _caption(wanted: Wanted) -> str:
-    if wanted.resources_only:
-        return "Nothing is trained, so nothing is predicted: what the networks cost that examples would be of."
-    return (
-        f"{texts.trained_networks(wanted)}: the first {_COUNT} validation samples of each task, the truth "
-        "beside what the full network, one pruned blindly and one pruned by RANP-f say, at the paper's sparsity, seed "
-        "0, after the last epoch. The table tells how good the shown networks are over all validation samples."
-    )
-
-
 EXAMPLES = Experiment(
-    name="examples",
-    title="Example predictions",
-    label="fig:shapenet_viz, fig:brats_viz, fig:ucf101_viz, fig:sceneflow_viz",
+    **texts.words("examples"),
     lines=lambda wanted: main.lines_of(wanted, ("full", "random", "ranp-f"), range(1)),
     columns=_columns,
     record=lambda line: {
@@ -69,7 +58,5 @@ EXAMPLES = Experiment(
         **texts.cost_numbers(line.slim, names=("gflops", "memory_mb")),
         **{name: line.found[0].figures[name] for name in FIGURES[line.network] if line.found[0].figures},
     },
-    caption=_caption,
-    notes=(texts.KEPT_ONE,),
     figures=by_network("examples", _drawn, trained=True),
 )

@@ -161,40 +161,20 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
     return {"fast-training": titled(drawn, f"{lines[0].group}: full and by RANP-f")}
 
 
-def _caption(wanted: Wanted) -> str:
-    network = "The 23-layer 3D-UNet" if wanted.is_paper else "A small 3D-UNet, deeper than that of the main table,"
-    text = (
-        f"{network} on ShapeNet's task, full with batches of 1 and by RANP-f with batches of 4. In brackets: what is "
-        "removed of the full network, in percent."
-    )
-    if wanted.resources_only:
-        return text
-    return text + (
-        " Seconds are those of the steps of training, without validation, by the clock of a machine that may have had "
-        "other work to do, so they repeat roughly only; the same time is that after which the shorter of the two runs "
-        "was over. Loss: mean over an eighth of an epoch. One seed."
-    )
-
-
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
-    words = next(quote.words for quote in quotes(_NETWORK) if "epochs" in quote.figures)
-    yield f"The paper, on 128³ voxels and one GPU, in 40 hours: “{words}”."
-    if any(line.kept_one for line in lines):
-        yield texts.KEPT_ONE
-    if not wanted.is_paper:
-        cut = changes((*_SETTINGS["cpu"].items(), *(_QUICK.items() if wanted.quick else ())))
-        yield f"Cut: as in the main table, but {cut}."
+def _cut(wanted: Wanted, lines: object) -> list[str]:
+    return [changes((*_SETTINGS["cpu"].items(), *(_QUICK.items() if wanted.quick else ())))]
 
 
 FAST_TRAINING = Experiment(
-    name="fast-training",
-    title="Fast training with larger batches",
-    label="fig:convergence",
+    **texts.words(
+        "fast-training",
+        quote=next(quote.words for quote in quotes(_NETWORK) if "epochs" in quote.figures),
+        kept_one=lambda wanted, lines: [texts.KEPT_ONE] if any(line.kept_one for line in lines) else [],
+        cut=_cut,
+    ),
     lines=_lines,
     columns=_columns,
     record=_record,
     measure=_shortest,
-    caption=_caption,
-    notes=(_notes,),
     figures=_figures,
 )

@@ -99,9 +99,7 @@ def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[
 
 
 IMPORTANCE = Experiment(
-    name="importance",
-    title="Importance of channels by layer",
-    label="fig:neuron_distribution_mpmg, fig:ort_xn_neuron_value, fig:ort_xn",
+    **texts.words("importance", cuts=texts.cuts(_networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
         Column("importance", left=True, text=lambda line: line.name),
@@ -112,20 +110,5 @@ IMPORTANCE = Experiment(
     ),
     record=_record,
     measure=lambda wanted, line, results: studied(line.cells[0], results.place),
-    caption=texts.caption(
-        "{networks}, scored by MPMG-sum on procedural samples, seed 0: how far apart the mean importances of layers "
-        "are, as scored, balanced (all layers have the same mean) and reweighted by the FLOPs of each layer. The "
-        "drawings have every channel (200 of those of wider layers), the CSV file every layer. The paper draws them "
-        "and prints no figures.",
-        "The paper's 3D-UNets at its sizes",
-        "Small networks",
-    ),
-    notes=(
-        "Layers without any importance, those that are not scored among them, are left out of smallest and largest.",
-        texts.KEPT_ONE.replace(
-            "At this sparsity", "In the drawings of retained channels: at the main table's sparsity"
-        ),
-        texts.cuts(_networks),
-    ),
     figures=by_network("importance", _drawn),
 )

@@ -50,10 +50,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
 
 
 INITIALISATION = Experiment(
-    name="initialisation",
-    title="Glorot and orthogonal initialisation",
-    heading="Resources by initialisation",
-    label="tb:orthogonal",
+    **texts.words("initialisation", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
         Column("method", left=True, text=lambda line: line.name),
@@ -64,16 +61,4 @@ INITIALISATION = Experiment(
         *texts.costs(wanted),
     ),
     record=lambda line: {**line.key, **texts.papers_numbers(line, "sparsity"), **texts.numbers(line)},
-    caption=texts.caption(
-        "Vanilla pruning and RANP-f of networks whose weights were drawn by Glorot's rule and orthogonally, all four "
-        "at the least of their largest feasible sparsities. Nothing is trained. {networks} In brackets: what is "
-        "removed, in percent. Costs in the paper's convention, for one call.",
-        small="Small networks on procedural data; the paper's columns are those of its own networks and data.",
-    ),
-    notes=(
-        "Own largest: the largest feasible sparsity of that method and initialisation alone.",
-        texts.cuts(main.networks),
-        texts.at("paper", "The paper's SceneFlow rows rest on MNMG-sum, ours on MPMG-sum."),
-        texts.at("cpu", "I3D is left out, as in the main table."),
-    ),
 )

@@ -98,7 +98,7 @@ def _against(line: Line) -> str:
     return f"{statistics.fmean(found):+.4f} ({', '.join(f'{value:+.4f}' for value in found)})" if found else ""
 
 
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+def _recipes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
         if line.name == OURS:
             cell, task = line.cells[0], line.cells[0].open()
@@ -114,9 +114,7 @@ def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
 
 
 LEARNING = Experiment(
-    name="learning",
-    title="What slim networks learn",
-    label="none: networks that keep what RANP-f needs",
+    **texts.words("learning", recipes=_recipes),
     lines=_lines,
     columns=_columns,
     record=lambda line: {
@@ -124,13 +122,5 @@ LEARNING = Experiment(
         **({} if line.name == _TRIVIAL else {"sparsity": line.mean("sparsity"), **texts.cost_numbers(line.slim)}),
         **({f"seed_{at}": value for at, value in enumerate(_values(line))} if "own" in line.measured else {}),
     },
-    caption=lambda wanted: (
-        "All networks of a seed see the same samples in the same order; weights of slim networks are drawn anew, as in "
-        "the paper. The sparsity is the paper's of RANP-f, or .95 of the largest feasible one where that is less; "
-        "random and layer-wise pruning get the same, and keep a channel of each layer that they would empty. FLOPs "
-        "(multiply-adds) and memory are the paper's convention, for one sample. “trivial” is the best answer that does "
-        "not look at its input."
-    ),
     measure=_figures,
-    notes=(_notes,),
 )

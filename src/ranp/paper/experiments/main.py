@@ -70,9 +70,7 @@ def _papers_largest(line: Line) -> str:
 
 
 MAIN = Experiment(
-    name="main",
-    title="Pruning capability of all methods",
-    label="tb:full_table",
+    **texts.words("main", cuts=texts.cuts(networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -89,26 +87,4 @@ MAIN = Experiment(
         **texts.numbers(line),
         **texts.papers_numbers(line),
     },
-    caption=texts.caption(
-        "{networks}",
-        "The paper's networks at its sizes and sparsities, scored on a few procedural samples instead of its data "
-        "sets. In brackets: what is removed, in percent. Costs in the paper's convention.",
-        "Small networks on procedural data, {seeds} seed(s), at the paper's sparsities. In brackets: what is removed "
-        "of the full network, in percent; the paper's reductions and accuracies are those of its own networks and "
-        "data, to compare the order of the methods, not the figures. Costs in the paper's convention, for one sample.",
-    ),
-    notes=(
-        "† At this sparsity the method would leave a layer without channels (the largest feasible one stands under "
-        '"largest"): every coupled set of channels kept its best one instead, and as much as possible was removed '
-        "elsewhere.",
-        texts.SNIP,
-        texts.cuts(networks),
-        texts.at("cpu", texts.NO_I3D),
-        texts.at(
-            "paper",
-            "Without the data sets, rows that need scores (SNIP, vanilla, weighted, RANP) differ from the paper's; "
-            "random and layer-wise rows do not need them.",
-        ),
-        texts.spreads,
-    ),
 )

@@ -62,10 +62,7 @@ def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, tuple[C
 
 
 PSM_PARTS = Experiment(
-    name="psm-parts",
-    title="What is left of the 2D and the 3D layers of PSM",
-    heading="2D and 3D layers of PSM",
-    label="tb:2d_pruning",
+    **texts.words("psm-parts", cuts=texts.cuts(lambda wanted: (_NETWORK,))),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -81,23 +78,4 @@ PSM_PARTS = Experiment(
         **texts.papers_numbers(line),
     },
     measure=_measured,
-    caption=texts.caption(
-        "What the plans of the main table leave of the 2D layers of PSM, which see both images, and of its 3D layers. "
-        "{networks} In brackets: what is removed of that part, in percent. Costs in the paper's convention, for one "
-        "call, of convolutions, norms and pooling; activations are in neither part, so memory does not add up to the "
-        "whole.",
-        "The paper's network at its size, scored on a few procedural samples instead of SceneFlow.",
-        "A small network, means over {seeds} seed(s), beside the reductions of the paper's.",
-    ),
-    notes=(
-        texts.KEPT_ONE,
-        texts.SNIP,
-        texts.cuts(lambda wanted: (_NETWORK,)),
-        texts.at(
-            "paper",
-            "The paper's RANP-f rests on MNMG-sum here. Its authors took the inputs of a transposed convolution for "
-            "its neurons, and count a pruned one with inputs and outputs the other way round; here its outputs are its "
-            "neurons, so the random and layer-wise rows, which need no data, differ from the paper's too.",
-        ),
-    ),
 )

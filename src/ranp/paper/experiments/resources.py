@@ -70,10 +70,7 @@ def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[
 
 
 RESOURCES = Experiment(
-    name="resources",
-    title="Resources against sparsity",
-    label="fig:shapenet_resources, fig:brats_resources, fig:mobilenetv2_resources, fig:i3d_resources, "
-    "fig:sceneflow_resource",
+    **texts.words("resources", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
         Column("method", left=True, text=lambda line: line.name),
@@ -86,22 +83,5 @@ RESOURCES = Experiment(
     ),
     record=_record,
     measure=_sweeps,
-    caption=texts.caption(
-        "{networks}: the largest sparsity that leaves every layer a channel, with reweighting (RANP-f) and without "
-        "(vanilla), and what the slim network takes there; in brackets what is removed of the full one, in percent. "
-        "“removed” is a share of all channels, those that must stay among them. The drawings run from 0 to the "
-        "largest; the CSV file has every point, parameters included, and those sparsities that are not feasible.",
-        texts.PAPERS,
-        texts.SMALL,
-    ),
-    notes=(
-        "Exact costs of slim networks in the paper's convention, for one sample; one seed; nothing is trained.",
-        texts.at(
-            "paper",
-            "Scored on a few procedural samples, not on the paper's data sets; the largest sparsities depend on them.",
-        ),
-        texts.at("cpu", "The paper's largest sparsities are those of its own, wider networks."),
-        texts.cuts(main.networks),
-    ),
     figures=by_network("resources", _drawn),
 )

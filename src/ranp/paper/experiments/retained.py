@@ -41,9 +41,7 @@ def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[
 
 
 RETAINED = Experiment(
-    name="retained",
-    title="Channels retained by layer",
-    label="fig:shapenet_neuron_ratio_per_layer, fig:neuron_distribution_mpmg",
+    **texts.words("retained"),
     lines=lambda wanted: main.lines_of(wanted, _METHODS, range(1)),
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -59,15 +57,5 @@ RETAINED = Experiment(
         {**line.key, "layer": name, "kept": kept, "channels": channels}
         for name, (kept, channels) in line.found[0].widths.items()
     ],
-    caption=texts.caption(
-        "{networks} at the paper's sparsities, seed 0: the share of its channels that each layer retains. The drawings "
-        "and the CSV file have every layer. The paper draws such ratios and prints no figures.",
-        texts.PAPERS,
-        texts.SMALL,
-    ),
-    notes=(
-        texts.KEPT_ONE,
-        "Layers whose channels must all stay, such as the last one, retain all of them.",
-    ),
     figures=by_network("retained", _drawn),
 )

@@ -25,7 +25,6 @@ _SMALL: Mapping[str, Mapping[str, int]] = {
 }
 _PRINTED = {"unet3d-shapenet": "large", "unet3d-brats": "small"}
 """Where the paper planned each network."""
-_CORRELATION = "Rank correlation: Spearman's, of the raw scores inside each layer, mean weighted by channels."
 _SHARED = {"shared": "channels in both %", "chance": "by chance %", "apart": "widths apart %"}
 
 
@@ -97,10 +96,7 @@ def _correlation(line: Line) -> str:
 
 
 SCALABILITY = Experiment(
-    name="scalability",
-    title="Plans made at a small size, networks trained at a large one",
-    heading="Plans made at a small size",
-    label="scalability (introduction and experimental setup)",
+    **texts.words("scalability", cuts=texts.cuts(lambda wanted: _PRINTED, _settings)),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -119,23 +115,4 @@ SCALABILITY = Experiment(
         **texts.numbers(line),
     },
     measure=_compared,
-    caption=texts.caption(
-        "RANP-f at the paper's sparsity with scores taken on samples of the size of training, and on small ones. "
-        "{networks} In brackets: what is removed of the full network, in percent. Costs in the paper's convention, for "
-        "one call at the size of training.",
-        "The paper's networks at its sizes of training, scored on a few procedural samples instead of its data sets.",
-    ),
-    notes=(
-        "Channels in both: those that both plans keep, of those that the plan of the large size keeps, in layers that "
-        "either cuts. By chance: what that would be if channels were drawn blindly at the same widths. Widths apart: "
-        "the differences of the layers' widths, added up, of all widths of the large plan.",
-        lambda wanted, lines: () if wanted.resources_only else (_CORRELATION,),
-        "Reweighting sees the ratios of the layers' costs alone, which in a 3D-UNet are the same at every size that "
-        "its poolings divide without rest.",
-        "The paper plans ShapeNet at the size of training and BraTS at the small one; those rows have the paper's "
-        "figures beside them.",
-        texts.KEPT_ONE,
-        texts.cuts(lambda wanted: _PRINTED, _settings),
-        texts.spreads,
-    ),
 )

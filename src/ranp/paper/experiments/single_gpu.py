@@ -120,25 +120,18 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
     yield from texts.merit(wanted)
 
 
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    recipe = cell_of(wanted, _DEEP, FULL, 0).recipe()
-    yield (
-        "Predicted: the peak of a whole training step with cross entropy in float32 and the state of "
-        f"{recipe.optimiser} as the recipe sets it, by `ranp.training_memory`: forward and backward pass, gradients on "
-        "their way and what convolutions allocate while they run, with the kernels of the CPU that made this table. A "
-        "GPU's own workspaces differ, and fragmentation and what the driver takes come on top."
-    )
-    yield texts.KEPT_ONE
-    if not wanted.is_paper:
-        cut = told(wanted.scale, "shapenet", quick=wanted.quick)
-        yield f"Cut: {cut}; the deeper network with {changes(_deeper(wanted))}."
+def _optimiser(wanted: Wanted, lines: object) -> list[str]:
+    return [cell_of(wanted, _DEEP, FULL, 0).recipe().optimiser]
+
+
+def _cut(wanted: Wanted, lines: object) -> list[str]:
+    return [f"{told(wanted.scale, 'shapenet', quick=wanted.quick)}; the deeper network with {changes(_deeper(wanted))}"]
 
 
 SINGLE_GPU = Experiment(
-    name="single-gpu",
-    title="A 23-layer network on a single GPU",
-    heading="A deeper network on a single GPU",
-    label="tb:single_GPU",
+    **texts.words(
+        "single-gpu", optimiser=lambda wanted, _: [cell_of(wanted, _DEEP, FULL, 0).recipe().optimiser], cut=_cut
+    ),
     lines=_lines,
     columns=_columns,
     record=lambda line: {
@@ -152,13 +145,4 @@ SINGLE_GPU = Experiment(
         **texts.numbers(line),
     },
     measure=_measured,
-    caption=texts.caption(
-        "What a deeper network costs, full and pruned by RANP-f, and how many samples of a training step fit into the "
-        "memory of one GPU. {networks} In brackets: what is removed of the full network, in percent. Costs in the "
-        "paper's convention, for one call.",
-        "The paper's networks at its sizes, scored on a few procedural samples instead of ShapeNet.",
-        "Small networks on procedural data, {seeds} seed(s), all trained with the same batch; the paper's columns are "
-        "those of its own networks and data.",
-    ),
-    notes=(_notes, texts.spreads),
 )

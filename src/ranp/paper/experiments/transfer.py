@@ -52,10 +52,13 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
 
 
 TRANSFER = Experiment(
-    name="transfer",
-    title="Transfer of widths between ShapeNet and BraTS",
-    heading="Widths of one task, trained on another",
-    label="tb:transfer",
+    **texts.words(
+        "transfer",
+        cuts=texts.cuts(
+            lambda wanted: ("unet3d-shapenet", "unet3d-brats"),
+            lambda wanted, network: _settings(wanted, network.removeprefix("unet3d-")),
+        ),
+    ),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -66,23 +69,4 @@ TRANSFER = Experiment(
         *texts.merit(wanted),
     ),
     record=lambda line: {**line.key, **texts.numbers(line)},
-    caption=texts.caption(
-        f"RANP-f at {100 * SPARSITY:.0f} % of the channels: with channels chosen on the task that is trained, and "
-        "(T-RANP-f) on the other one. {networks} In brackets: what is removed, in percent. Costs in the paper's "
-        "convention, for one call; the paper prints none.",
-        "The paper's 23-layer networks at its sizes, scored on a few procedural samples instead of its data sets.",
-        "Small networks on procedural data, {seeds} seed(s), both as wide as each other; the paper's figures are those "
-        "of its own networks and data.",
-    ),
-    notes=(
-        "A plan is made with the strength of reweighting, the samples and the costs of the task it is made on; what "
-        'differs between the two networks, inputs and classes, it leaves alone. Under "removed" stands the share of '
-        "the channels of the network that it was made on.",
-        texts.KEPT_ONE,
-        texts.cuts(
-            lambda wanted: ("unet3d-shapenet", "unet3d-brats"),
-            lambda wanted, network: _settings(wanted, network.removeprefix("unet3d-")),
-        ),
-        texts.spreads,
-    ),
 )
