@@ -11,7 +11,6 @@ from ranp.paper.experiments.deciding import OURS, scores_of
 from ranp.paper.experiments.experiment import Line, Results, Wanted
 from ranp.paper.experiments.running import Place
 from ranp.paper.training.network import make_full
-from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
 from ranp.reporting import looks
 from ranp.reporting.study import Study, study
@@ -38,11 +37,13 @@ def studied(cell: Cell, place: Place, compare: Sequence[str] = (), points: int =
         compare: Methods to sweep besides.
         points: Sparsities up to the largest feasible one.
     """
-    task, recipe = cell.open(), cell.recipe()
-    full, example = make_full(task, recipe), cell.example(task)
-    found = trace(full, example)
-    raw = scores_of(cell, full, Setting(task, recipe, example, Team()), place.shelf, found)
-    return study(full, example, raw, method=OURS, strength=task.strength, compare=compare, points=points, trace=found)
+    setting = cell.setting(Team())
+    full, strength = make_full(setting.task, setting.recipe), setting.task.strength
+    found = trace(full, setting.example)
+    raw = scores_of(cell, full, setting, place.shelf, found)
+    return study(
+        full, setting.example, raw, method=OURS, strength=strength, compare=compare, points=points, trace=found
+    )
 
 
 def titled(figure: Figure, title: str) -> Figure:
