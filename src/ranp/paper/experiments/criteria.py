@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
+from ranp.paper.experiments.experiment import FULL, Cell, Experiment, Line, Wanted
 from ranp.paper.published import criteria
 
 __all__ = ["CRITERIA", "cell_of"]
@@ -45,7 +45,7 @@ CRITERIA = Experiment(
     **texts.words("criteria", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("criterion", left=True, text=lambda line: line.name),
+        texts.name("criterion"),
         texts.share("largest sparsity %", "sparsity"),
         texts.PAPERS_SPARSITY,
         texts.REMOVED,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranp.choosing.plan import Plan
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.results import Costs, Result
@@ -107,6 +108,10 @@ class Results:
     def folder(self, cell: Cell) -> Path:
         """The run folder of a cell."""
         return self.place.of(cell)
+
+    def plan(self, cell: Cell) -> Plan | None:
+        """What its network was cut by; None for a full one."""
+        return None if cell.method == FULL else Plan.load(self.folder(cell) / "plan.json")
 
 
 @dataclass(frozen=True, slots=True)

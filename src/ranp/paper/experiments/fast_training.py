@@ -59,13 +59,7 @@ def cell_of(wanted: Wanted, method: str) -> Cell:
 
 def _lines(wanted: Wanted) -> Iterator[Line]:
     for method in _BATCH:
-        yield Line(
-            (cell_of(wanted, method),),
-            texts.METHODS[method],
-            _NETWORK,
-            "ShapeNet, {layers}-layer 3D-UNet",
-            key={"network": _NETWORK, "method": method},
-        )
+        yield Line((cell_of(wanted, method),), network=_NETWORK, group="ShapeNet, {layers}-layer 3D-UNet")
 
 
 def curve_of(journal: Sequence[Mapping[str, Any]]) -> Curve:

@@ -102,7 +102,7 @@ IMPORTANCE = Experiment(
     **texts.words("importance", cuts=texts.cuts(_networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("importance", left=True, text=lambda line: line.name),
+        texts.name("importance"),
         _column("smallest mean of a layer", lambda means: f"{min(means):.3g}"),
         _column("largest", lambda means: f"{max(means):.3g}"),
         _column("largest / smallest", lambda means: f"{max(means) / min(means):.3g}"),

@@ -53,7 +53,7 @@ INITIALISATION = Experiment(
     **texts.words("initialisation", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("method", left=True, text=lambda line: line.name),
+        texts.name("method"),
         Column("initialisation", left=True, text=lambda line: line.key["init"].capitalize()),
         texts.SPARSITY,
         texts.PAPERS_SPARSITY,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ranp.paper import tasks
@@ -51,14 +52,10 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
     trained = () if wanted.resources_only else (_TRIVIAL,)
     for name in tasks.names():
         for row in (FULL, OURS, "random", "layerwise", *trained):
-            method = FULL if row == _TRIVIAL else row
-            yield Line(
-                tuple(cell_of(wanted, name, method, seed) for seed in wanted.range),
-                row,
-                group=name,
-                key={"task": name, "network": row},
-                compared=() if row in (FULL, _TRIVIAL) else tuple(cell_of(wanted, name, FULL, s) for s in wanted.range),
-            )
+            full = wanted.runs(partial(cell_of, wanted, name, FULL))
+            own = full if row in (FULL, _TRIVIAL) else wanted.runs(partial(cell_of, wanted, name, row))
+            key = {"task": name, "network": row}
+            yield Line(own, row, group=name, key=key, compared=() if own is full else full)
 
 
 def _figures(wanted: Wanted, line: Line, results: Results) -> dict[str, Any]:
@@ -81,7 +78,7 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
     def of(head: str, text: Any) -> Column:
         return Column(head, text=lambda line: "" if line.name == _TRIVIAL else text(line))
 
-    yield Column("network", left=True, text=lambda line: line.name)
+    yield texts.name("network")
     yield of("channels removed", lambda line: f"{line.mean('removed'):.1%}")
     yield of("parameters", lambda line: f"{line.slim.params:,}")
     yield of("MFLOPs", lambda line: f"{line.slim.flops / 1e6:.1f}")

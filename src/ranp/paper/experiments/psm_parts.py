@@ -55,8 +55,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
 
 def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, tuple[Costs, Profile]]:
     """Of each part what the plans leave, the mean over seeds, and what the full network has."""
-    plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
-    found = [parts(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]
+    found = [parts(cell, results.plan(cell)) for cell in line.cells]
     full = parts(line.compared[0], None)
     return {part: (Costs.mean([one[part] for one in found]), full[part]) for part in _DIMS}
 

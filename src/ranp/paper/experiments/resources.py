@@ -73,7 +73,7 @@ RESOURCES = Experiment(
     **texts.words("resources", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("method", left=True, text=lambda line: line.name),
+        texts.name("method"),
         Column("largest %", text=lambda line: f"{100 * _sweep(line).largest:.2f}"),
         Column("paper's", text=lambda line: f"{_papers(line):.2f}"),
         Column("removed %", text=lambda line: f"{100 * _feasible(line)[-1].removed:.2f}"),

@@ -31,7 +31,7 @@ from ranp.paper.experiments.shelf import Shelf, claimed
 from ranp.paper.tasks.task import Task
 from ranp.paper.training import train
 from ranp.paper.training.network import make_full, make_slim, whole
-from ranp.paper.training.runs import records
+from ranp.paper.training.runs import of_run, records
 from ranp.paper.training.team import Team, joined
 from ranp.progress import Labelled, silent
 from ranp.reporting.folder import versions
@@ -177,8 +177,9 @@ def _work(cells: Sequence[Cell], place: Place, told: Labelled) -> dict[str, str]
                 if not mine:
                     continue
                 was_there = read(place.of(cell)) is not None
+                progress = of_run(f"{cell.task} {cell.method} {cell.seed}", told)
                 try:
-                    result = run_cell(cell, place, _under(cell, told), together[_scoring(cell)])
+                    result = run_cell(cell, place, progress, together[_scoring(cell)])
                 except RanpError as error:
                     failed[cell.id] = str(error)
                     told("failed", number, len(cells), f"{cell.id}: {error}")
@@ -254,16 +255,6 @@ def _worker(cells: list[Cell], place: Place, threads: int, messages: Any) -> Non
     torch.set_num_threads(threads)
     failed = _work(cells, place, lambda *message: messages.put(("told", *message)))
     messages.put(("done", failed))
-
-
-def _under(cell: Cell, told: Labelled) -> Labelled:
-    """The progress of a cell under its own name."""
-
-    def tell(label: str, done: int, total: int, remark: str) -> None:
-        if label in ("training", "scoring"):
-            told(f"{label} {cell.task} {cell.method} {cell.seed}", done, total, remark)
-
-    return tell
 
 
 def _summary(cell: Cell, result: Result) -> str:

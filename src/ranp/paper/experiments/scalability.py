@@ -7,6 +7,7 @@ size of training: how far they agree, and what both networks cost and reach.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from ranp.choosing.plan import Plan
 from ranp.paper.experiments import main, texts
@@ -45,25 +46,18 @@ def _settings(wanted: Wanted, network: str) -> tuple[Setting, ...]:
 def _lines(wanted: Wanted) -> Iterator[Line]:
     for network, planned in _PRINTED.items():
         printed = {row.method: row for row in main_table(network)}
-        cells = {
-            row: tuple(cell_of(wanted, network, row, seed) for seed in wanted.range) for row in (FULL, "large", "small")
-        }
+        cells = {row: wanted.runs(partial(cell_of, wanted, network, row)) for row in (FULL, "large", "small")}
         trained = cells[FULL][0].recipe().size
         for row, own in cells.items():
-            method = own[0].method
+            planned_at = {FULL: "", "large": str(trained), "small": str(own[0].size)}[row]
             yield Line(
                 own,
-                texts.METHODS[method],
-                network,
-                f"{texts.NETWORKS[network]}, trained at {trained}³",
-                printed[method] if row in (FULL, planned) else None,
-                printed[FULL],
-                {
-                    "network": network,
-                    "plan_size": {FULL: "", "large": str(trained), "small": str(own[0].size)}[row],
-                    "train_size": trained,
-                },
-                cells["large"] if row == "small" else (),
+                network=network,
+                group=f"{texts.NETWORKS[network]}, trained at {trained}³",
+                printed=printed[own[0].method] if row in (FULL, planned) else None,
+                whole=printed[FULL],
+                key={"network": network, "plan_size": planned_at, "train_size": trained},
+                compared=cells["large"] if row == "small" else (),
             )
 
 
@@ -86,13 +80,8 @@ def _mean(line: Line, name: str) -> float | str:
     return sum(values) / len(values) if values else ""
 
 
-def _compared_text(name: str) -> Callable[[Line], str]:
-    return lambda line: texts.percent(line.measured.get(name, ()))
-
-
-def _correlation(line: Line) -> str:
-    mean = _mean(line, "correlation")
-    return mean if isinstance(mean, str) else f"{mean:.3f}"
+def _column(head: str, name: str, text: Callable[[float], str]) -> Column:
+    return Column(head, text=lambda line: text(float(_mean(line, name))) if line.measured.get(name) else "")
 
 
 SCALABILITY = Experiment(
@@ -101,8 +90,8 @@ SCALABILITY = Experiment(
     columns=lambda wanted, lines: (
         texts.METHOD,
         Column("planned at", text=lambda line: f"{line.key['plan_size']}³" if line.pruned else ""),
-        *(Column(head, text=_compared_text(name)) for name, head in _SHARED.items()),
-        *(() if wanted.resources_only else (Column("rank correlation", text=_correlation),)),
+        *(_column(head, name, lambda share: f"{100 * share:.2f}") for name, head in _SHARED.items()),
+        *(() if wanted.resources_only else (_column("rank correlation", "correlation", "{:.3f}".format),)),
         *texts.costs(wanted),
         *texts.merit(wanted),
     ),

@@ -96,8 +96,7 @@ def _costs(printed: Row) -> Row:
 
 def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, float]:
     """Means over seeds: the peak of a step of the recipe's batch, and the largest batches."""
-    plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
-    steps = [StepMemory(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]
+    steps = [StepMemory(cell, results.plan(cell)) for cell in line.cells]
     batch = line.cells[0].recipe().batch
     found: dict[str, Sequence[int]] = {"step": [step.peak(batch) for step in steps]}
     found |= {f"batch_in_{limit}_gib": [step.largest_batch(limit * _GIB) for step in steps] for limit in _LIMITS}
@@ -129,9 +128,7 @@ def _cut(wanted: Wanted, lines: object) -> list[str]:
 
 
 SINGLE_GPU = Experiment(
-    **texts.words(
-        "single-gpu", optimiser=lambda wanted, _: [cell_of(wanted, _DEEP, FULL, 0).recipe().optimiser], cut=_cut
-    ),
+    **texts.words("single-gpu", optimiser=_optimiser, cut=_cut),
     lines=_lines,
     columns=_columns,
     record=lambda line: {

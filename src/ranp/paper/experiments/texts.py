@@ -20,6 +20,8 @@ _WORDS = configparser.ConfigParser(interpolation=None)
 _WORDS.read_string(files(__package__).joinpath("words.ini").read_text(encoding="utf-8"))
 _NOTE = re.compile(r"(\[(?P<when>\w+)\] )?(?P<text>.*)")
 _MADE = re.compile(r"\{(\w+)\}")
+TABLES = tuple(name for name in _WORDS.sections() if name != "sentences")
+"""The tables that there are words for, in the order of the paper."""
 KEPT_ONE = _WORDS["sentences"]["kept_one"]
 """What the mark behind a method means."""
 
@@ -65,6 +67,11 @@ def marked(line: Line) -> str:
 
 
 METHOD = Column("method", left=True, text=marked)
+
+
+def name(head: str) -> Column:
+    """The name of a line, without a mark."""
+    return Column(head, left=True, text=lambda line: line.name)
 
 
 def share(head: str, name: str) -> Column:
