@@ -49,6 +49,8 @@ class Options:
         min_channels: Least width of every layer.
         round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time:
             the multiple of 1, 2, 4, 8 or 16 that leaves the most FLOPs within it.
+        convention: How FLOPs, multiply-adds and memory are counted: ``"true"``, as torch does; ``"paper"`` or
+            ``"equation"``, as the paper's tables or its text do.
         init: ``"copy"`` keeps the weights that stay (right for a pretrained model); ``"glorot"``, ``"orthogonal"``,
             ``"kaiming"`` or a function draw new ones, as the paper does. Names leave frozen parameters as they are.
         max_batches: Score on no more than this many batches.
@@ -72,6 +74,7 @@ class Options:
     exact: bool = False
     min_channels: int = 1
     round_to: int | str = 1
+    convention: str = "true"
     init: Initialiser = "copy"
     max_batches: int | None = None
     seed: int = 0
@@ -84,6 +87,7 @@ class Options:
         from ranp.choosing.budgets import parse_all
         from ranp.choosing.selection import check_sparsity
         from ranp.choosing.ties import TIES
+        from ranp.costs.counting import CONVENTIONS
         from ranp.costs.step import TrainingStep
         from ranp.slimming.initialisation import COPY, check_initialiser
 
@@ -99,6 +103,7 @@ class Options:
             "checkpointing": arguments.flag("checkpointing", self.checkpointing),
             "unchecked": arguments.flag("unchecked", self.unchecked),
             "mode": arguments.choice("mode", self.mode, ("train", "eval")),
+            "convention": arguments.choice("convention", self.convention, CONVENTIONS),
             "seed": arguments.seed(self.seed),
         }
         if self.max_batches is not None:

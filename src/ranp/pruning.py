@@ -122,7 +122,8 @@ def prune(
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    costs = chosen.how.costs(trace, resource, setup)  # what cannot be measured is refused before anything is scored
+    # What cannot be measured is refused before anything is scored.
+    costs = chosen.how.costs(trace, resource, setup, convention=chosen.convention)
     scores = score(
         model,
         batches,
@@ -177,10 +178,11 @@ def prune_scored(
     """
     how, example = options.how, tracer.example
     setup = StepSetup(unwrap(model), example, TrainingStep()) if setup is None else setup
-    costs = how.costs(trace, options.resource, setup) if costs is None else costs
+    if costs is None:
+        costs = how.costs(trace, options.resource, setup, convention=options.convention)
     scores = how.weigh(raw, costs, options.strength)
     init = options.init if isinstance(options.init, str) else "function"
-    told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init}
+    told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init, "convention": options.convention}
     if costs is not None:
         told |= {"resource": costs.resource, "strength": STRENGTH if options.strength is None else options.strength}
     told |= settings or {}
@@ -188,7 +190,7 @@ def prune_scored(
     def chosen(trace: Trace) -> Plan:
         selections = options.selections(scores, trace)
         if options.sparsity is None:
-            return plan_within(selections, options.budgets, setup, settings=told)
+            return plan_within(selections, options.budgets, setup, settings=told, convention=options.convention)
         remembered = {**selections[0].made_by, "exact": options.exact, **told}
         return selections[0].plan(options.sparsity, exact=options.exact, settings=remembered)
 
@@ -201,7 +203,7 @@ def prune_scored(
     network = copied
     if options.init != "copy":
         network = apply_plan(model, plan, example=example, init=options.init, seed=options.seed)
-    report = Report.of(trace, plan, network, example, verification)
+    report = Report.of(model, trace, plan, network, example, verification, convention=options.convention)
     return Pruned(network, plan, scores, report, trace, verification, raw, setup)
 
 

@@ -243,7 +243,7 @@ def test_a_task_scores_a_network_of_ones_own(
     arguments = "--task shapenet --size 8 --max-batches 2 --method layerwise --sparsity 0.3 --dry-run --json".split()
     value = json.loads(told(capsys, "prune", f"{CODE}:small", *arguments))
     assert value["settings"]["batches"] == 2
-    assert value["layers"][0]["memory"]["before"] == 4 * 8**3
+    assert value["layers"][0]["memory"]["before"] == 4 * 4 * 8**3  # bytes
 
 
 def test_search_gives_the_largest_feasible_sparsity(capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,8 +307,8 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         (f"prune {CODE}:small --sparsity 0.3 --dry-run --method random --input 1x1x6x6x6 --device nowhere", "--device"),
         ("prune unet3d-shapenet --nonsense", "No such option"),
         ("fit unet3d-shapenet", "--memory"),
-        ("fit unet3d-shapenet --memory 8", "--memory '8' is no amount of memory"),
-        ("fit unet3d-shapenet --memory 50%", "--memory '50%' is no amount of memory"),
+        ("fit unet3d-shapenet --memory 8", "--memory '8' is not an amount of memory"),
+        ("fit unet3d-shapenet --memory 50%", "--memory '50%' is not an amount of memory"),
         ("fit unet3d-shapenet --memory 8GiB --size 9x9", "--size '9x9' is not allowed"),
         ("fit unet3d-shapenet --memory 8GiB --optimizer adm", "did you mean 'adam'"),
         (f"fit {CODE}:small --memory 8GiB", "nothing says what goes into"),

@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from ranp.errors import UnsupportedError
 from ranp.running.calling import is_floating, named_tensors
-from ranp.running.operators import flat_tensors
 
 META = torch.device("meta")
 
@@ -34,26 +33,26 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
     """
     memo: dict[int, Any] = dict(twins or {})
     for name, tensor in named_tensors(model):
-        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-            raise UnsupportedError(
-                f"{name!r} is not initialised yet (lazy module): run the model once on an example, then again"
-            )
-        if id(tensor) in memo:
-            continue
-        if meta and is_floating(tensor):
+        _refuse_lazy(name, tensor)
+        if meta and is_floating(tensor) and id(tensor) not in memo:
             twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
-            memo[id(tensor)] = (
-                nn.Parameter(twin, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin
-            )
-        elif not tensor.is_leaf:
-            memo[id(tensor)] = tensor.detach().clone()
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, torch.Tensor | list | tuple):
-                for tensor in flat_tensors(value):
-                    if id(tensor) not in memo and not tensor.is_leaf:
-                        memo[id(tensor)] = tensor.detach().to(META) if meta else tensor.detach().clone()
-    return copy_tree(model, memo)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            memo[id(tensor)] = nn.Parameter(twin, requires_grad=tensor.requires_grad) if is_parameter else twin
+    with _CopyComputed(META if meta else None):
+        return copy_tree(model, memo)
+
+
+def _refuse_lazy(name: str, tensor: torch.Tensor) -> None:
+    if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+        raise UnsupportedError(
+            f"{name!r} is not initialised yet (lazy module). Run the model once on an example first."
+        )
+
+
+def sharing(model: nn.Module) -> nn.Module:
+    """A copy whose parameters share their storage with the original's; all else is copied."""
+    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    return copy_model(model, meta=False, twins=shared)
 
 
 def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
@@ -69,14 +68,13 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
     memo: dict[int, Any] = {}
     for module in modules:
         for name, parameter in module.named_parameters():
-            if nn.parameter.is_lazy(parameter):
-                raise UnsupportedError(
-                    f"parameter {name!r} is not initialised yet (lazy module). Run the model once on an example first."
-                )
+            _refuse_lazy(name, parameter)
             if type(parameter) is nn.Parameter:
                 data = parameter.clone() if parameter.is_inference() else parameter
                 memo[id(parameter)] = nn.Parameter(data.detach(), parameter.requires_grad)
-        _prepare(module, memo)
+        for buffer in module.buffers():  # beforehand: copy.deepcopy is slow at them
+            if type(buffer) is torch.Tensor:
+                memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
     try:
         with _CopyComputed():
             return tuple(copy_tree(module, memo) for module in modules)
@@ -87,21 +85,18 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
         ) from error
 
 
-def _prepare(module: nn.Module, memo: dict[int, Any]) -> None:
-    """Copies buffers beforehand, which ``copy.deepcopy`` is slow at."""
-    for buffer in module.buffers():
-        if type(buffer) is torch.Tensor:
-            memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
-
-
 class _CopyComputed(TorchFunctionMode):
     """Lets ``copy.deepcopy`` copy tensors that have a history, wherever they hide; it refuses them otherwise."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        super().__init__()
+        self.device = device
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
             tensor, memo = args
             if id(tensor) not in memo:
-                memo[id(tensor)] = tensor.detach().clone()
+                memo[id(tensor)] = tensor.detach().clone() if self.device is None else tensor.detach().to(self.device)
             return memo[id(tensor)]
         return func(*args, **(kwargs or {}))
 

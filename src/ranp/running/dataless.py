@@ -68,12 +68,6 @@ class MetaMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return execute(func, args, kwargs or {})
 
 
-Shortcut = Callable[[Operator], Any]
-
-
-_TABLE: dict[str, Shortcut] = {}
-
-
 SAME_TYPE = frozenset(
     "relu hardtanh leaky_relu elu gelu silu mish sigmoid tanh softplus hardswish hardsigmoid celu abs neg exp sqrt "
     "rsqrt log relu6 selu clamp clamp_min clamp_max threshold log1p square sign erf sin cos".split()
@@ -98,7 +92,12 @@ def shortcut(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _like(x: torch.Tensor) -> torch.Tensor:
-    """A data-free tensor of the same layout (``torch.empty_like`` is a slow decomposition on meta)."""
+    """A data-free tensor as an operator makes it of another (``torch.empty_like`` is a slow decomposition on meta).
+
+    It lies as the other does; what is a part of a larger tensor has gaps, which a result has not.
+    """
+    if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
+        return torch.empty_like(x)
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
 
@@ -108,14 +107,6 @@ def _of(x: torch.Tensor, *shape: int) -> torch.Tensor:
 
 def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Size:
     return torch.broadcast_shapes(a.shape, b.shape)  # type: ignore[no-untyped-call,no-any-return]
-
-
-def _shortcut(*names: str) -> Callable[[Shortcut], Shortcut]:
-    def register(function: Shortcut) -> Shortcut:
-        _TABLE.update(dict.fromkeys(names, function))
-        return function
-
-    return register
 
 
 def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -149,7 +140,6 @@ def _fits(op: Operator, size: int, names: tuple[str, ...]) -> None:
             raise RuntimeError(f"{op.name}: {name} has {tensor.numel()} elements, the input {size} channels")
 
 
-@_shortcut("native_batch_norm")
 def _batch_norm(op: Operator) -> Any:
     x = op["input"]
     channels = x.shape[1]
@@ -158,7 +148,6 @@ def _batch_norm(op: Operator) -> Any:
     return _like(x), saved, _like(saved)
 
 
-@_shortcut("native_group_norm")
 def _group_norm(op: Operator) -> Any:
     x, groups = op["input"], op["group"]
     _fits(op, x.shape[1], ("weight", "bias"))
@@ -168,7 +157,6 @@ def _group_norm(op: Operator) -> Any:
     return _of(x, *x.shape), saved, _like(saved)
 
 
-@_shortcut("native_layer_norm")
 def _layer_norm(op: Operator) -> Any:
     x, shape = op["input"], list(op["normalized_shape"])
     lead = x.dim() - len(shape)
@@ -181,10 +169,6 @@ def _layer_norm(op: Operator) -> Any:
     return _of(x, *x.shape), saved, _like(saved)
 
 
-@_shortcut(
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
-    "upsample_trilinear3d", "upsample_bicubic2d",
-)  # fmt: skip
 def _upsample(op: Operator) -> Any:
     x, size = op["self"] if op["self"] is not None else op["input"], op["output_size"]
     if size is None or x.dim() != len(size) + 2:
@@ -192,7 +176,6 @@ def _upsample(op: Operator) -> Any:
     return _of(x, *x.shape[:2], *size)
 
 
-@_shortcut("convolution")
 def _convolution(op: Operator) -> Any:
     x, weight, bias, groups = op["input"], op["weight"], op["bias"], op["groups"]
     rank = weight.dim() - 2
@@ -212,10 +195,7 @@ def _convolution(op: Operator) -> Any:
         for n, k, s, p, d, o in zip(
             x.shape[2:],
             weight.shape[2:],
-            _each(op["stride"], rank),
-            _each(op["padding"], rank),
-            _each(op["dilation"], rank),
-            _each(op["output_padding"], rank),
+            *(_each(op[name], rank) for name in ("stride", "padding", "dilation", "output_padding")),
             strict=True,
         )
     ]
@@ -232,3 +212,17 @@ def _extent(n: int, k: int, s: int, p: int, d: int, o: int, transposed: bool) ->
     if transposed:
         return (n - 1) * s - 2 * p + d * (k - 1) + o + 1
     return (n + 2 * p - d * (k - 1) - 1) // s + 1
+
+
+_TABLE: dict[str, Callable[[Operator], Any]] = {
+    "convolution": _convolution,
+    "native_batch_norm": _batch_norm,
+    "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm,
+    **dict.fromkeys(
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
+        "upsample_trilinear3d upsample_bicubic2d".split(),
+        _upsample,
+    ),
+}
+"""What stands for torch's own kernel, by operator; pointwise ones have a rule of their own."""

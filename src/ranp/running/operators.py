@@ -22,6 +22,23 @@ def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 @cache
+def _written(func: Any) -> tuple[tuple[int, str], ...]:
+    """Position and name of the arguments that an operator writes to. Batch norms do not say that they do."""
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(func._schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write)
+        or argument.name in ("running_mean", "running_var")
+    )
+
+
+def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    """The tensors that a call of an operator writes to."""
+    for position, name in _written(func):
+        yield from flat_tensors(args[position] if position < len(args) else kwargs.get(name))
+
+
+@cache
 def _signature(func: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Names of an operator's arguments, and the values of those that may be left out."""
     schema = func._schema.arguments

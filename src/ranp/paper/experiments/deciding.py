@@ -88,6 +88,7 @@ class Decision:
                 exact=kept_one,
                 init=recipe.init,
                 seed=recipe.seed,
+                convention="paper",
             ),
             settings={"largest": largest, "task": task.name},
         )
@@ -107,7 +108,7 @@ class Decision:
         """What a cell chooses from, on the network and in the setting of its own."""
         method = resolve(cell.method)
         scores = raw or scores_of(cell, full, setting, self.shelf, trace, self.together)
-        weighed = method.weigh(scores, method.costs(trace), setting.task.strength)
+        weighed = method.weigh(scores, method.costs(trace, convention="paper"), setting.task.strength)
         return Selection.of(weighed, trace, scope=method.scope, seed=setting.recipe.seed)
 
     def _largest_of(self, cell: Cell, team: Team, progress: Labelled | None) -> float:

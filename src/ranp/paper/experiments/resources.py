@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ranp.costs.counting import FLOAT32
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
@@ -44,6 +45,10 @@ def _feasible(line: Line) -> list[Step]:
     return [step for step in _sweep(line).steps if step.feasible]
 
 
+def _costs(step: Step) -> Costs:
+    return Costs(step.params, step.flops, step.memory // FLOAT32)
+
+
 def _papers(line: Line) -> float:
     return largest_sparsity(line.network, line.key["method"])
 
@@ -57,7 +62,7 @@ def _record(line: Line) -> list[dict[str, Any]]:
             "paper_largest": _papers(line) / 100,
             "sparsity": step.sparsity,
             "feasible": step.feasible,
-            **({"removed": step.removed, **texts.cost_numbers(Costs.of(step))} if step.feasible else {}),
+            **({"removed": step.removed, **texts.cost_numbers(_costs(step))} if step.feasible else {}),
         }
         for step in sweep.steps
     ]
@@ -77,9 +82,7 @@ RESOURCES = Experiment(
         Column("largest %", text=lambda line: f"{100 * _sweep(line).largest:.2f}"),
         Column("paper's", text=lambda line: f"{_papers(line):.2f}"),
         Column("removed %", text=lambda line: f"{100 * _feasible(line)[-1].removed:.2f}"),
-        *texts.costs(
-            wanted, beside=False, of=lambda line: (Costs.of(_feasible(line)[-1]), Costs.of(_feasible(line)[0]))
-        ),
+        *texts.costs(wanted, beside=False, of=lambda line: (_costs(_feasible(line)[-1]), _costs(_feasible(line)[0]))),
     ),
     record=_record,
     measure=_sweeps,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ranp.costs.profiles import Profile
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.paper.experiments.cell import Cell
@@ -51,8 +52,8 @@ class Costs:
         return self.memory * _MB
 
     @classmethod
-    def of(cls, found: Any) -> Costs:
-        """Of whatever has such figures: a profile, a step of a sweep."""
+    def of(cls, found: Profile) -> Costs:
+        """Of a profile."""
         return cls(found.params, found.flops, found.memory)
 
     @classmethod

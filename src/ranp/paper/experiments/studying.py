@@ -42,7 +42,15 @@ def studied(cell: Cell, place: Place, compare: Sequence[str] = (), points: int =
     found = trace(full, setting.example)
     raw = scores_of(cell, full, setting, place.shelf, found)
     return study(
-        full, setting.example, raw, method=OURS, strength=strength, compare=compare, points=points, trace=found
+        full,
+        setting.example,
+        raw,
+        method=OURS,
+        strength=strength,
+        compare=compare,
+        points=points,
+        trace=found,
+        convention="paper",
     )
 
 

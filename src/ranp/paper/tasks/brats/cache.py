@@ -14,7 +14,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ from ranp.paper.tasks.brats.files import Case
 from ranp.paper.tasks.brats.preprocessing import VERSION, Volume, prepare
 
 _LOG = logging.getLogger(__name__)
-_SEALED: dict[str, Any] = {"kind": "ranp-brats-case", "version": 1}
+_FORMAT = sealed.Format("ranp-brats-case", 1, (), "ranp")
 
 
 def cache_folder() -> Path:
@@ -76,13 +75,13 @@ def ensure_cached(case: Case) -> None:
         StorageError: The cache cannot be written.
     """
     try:
-        sealed.header(entry_of(case), **_SEALED, needs=(), writer="ranp")
+        _FORMAT.header(entry_of(case))
     except StorageError:
         cached(case)
 
 
 def _read(entry: Path) -> Volume:
-    _, tensors = sealed.read(entry, **_SEALED, needs=(), writer="ranp")
+    _, tensors = _FORMAT.read(entry)
     return Volume(tensors["image"].numpy(), tensors["labels"].numpy())
 
 
@@ -90,7 +89,7 @@ def _write(entry: Path, volume: Volume) -> None:
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         tensors = {"image": torch.from_numpy(volume.image), "labels": torch.from_numpy(volume.labels)}
-        sealed.write(entry, tensors, {}, **_SEALED)
+        _FORMAT.write(entry, tensors, {})
     except (OSError, StorageError) as error:
         raise StorageError(
             f"prepared cases cannot be kept in {str(entry.parent)!r}: {error} Name another folder in RANP_CACHE."
