@@ -1,0 +1,98 @@
+"""Scopes that say how wide layers are relative to each other; the scores only decide which of their channels stay.
+
+A layer of share s is granted its k-th best channel at level k / s, so that at level t it has t * s channels, at most all.
+``flat``: every share is 1. ``power``: the root of the full width. ``balanced``: the optimum of
+
+    min sum_l a_l * w_l^(1 - ALPHA)   such that the costs of the widths w are within every budget,
+
+where a_l = (V_l / V_max)^KAPPA and V_l is how many voxels the layer's output has. There the share of a layer is
+(a_l / m_l)^(1 / ALPHA), m_l being what one more of its channels costs; the solver finds widths at which both agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import floor
+
+import numpy as np
+
+from ranp.choosing.coupling import ALWAYS, Coupling
+from ranp.choosing.scopes import ROUNDING, SCOPES, Order, Scope
+from ranp.costs.layers import memory_by_layer
+from ranp.tracing.layout import Floats
+from ranp.tracing.trace import Cause, Trace
+
+ALPHA = 4.0
+"""How evenly widths are spread: 1 is not at all, infinity is flat."""
+KAPPA = 0.5
+"""How much more a channel at a high resolution is worth, where the output is dense; a classifier has 0."""
+
+Share = Callable[[Coupling, Floats], Floats]
+"""``(coupling, price of each class of channels) -> share of each position``."""
+
+
+def in_proportion(name: str, share: Share, *, priced: bool = False) -> Scope:
+    """The scope that makes layers as wide as their shares say.
+
+    Args:
+        name: Its name.
+        share: How wide the layer of each position is, relative to others.
+        priced: Whether that depends on what channels cost, and so on a budget.
+    """
+
+    def shape(coupling: Coupling, prices: Floats) -> Order:
+        layout, score = coupling.layout, coupling.score
+        order = np.lexsort((-score, layout.layer))
+        place = np.empty(len(order))
+        place[order] = np.arange(1, len(order) + 1) - layout.starts[layout.layer[order]]
+        levels: Floats = place / share(coupling, prices)
+        ranked, count = np.sort(levels[coupling.included]), coupling.count
+
+        def budget(sparsity: float) -> float:
+            granted = floor(count * (1 - sparsity) + ROUNDING)
+            return float(ranked[granted - 1]) if granted > 0 else ALWAYS
+
+        def sparsity(budget: float) -> float:
+            return 1 - (int(np.searchsorted(ranked, budget)) + 1) / max(count, 1)
+
+        return Order(levels, score, budget, sparsity)
+
+    return Scope(
+        name,
+        lambda coupling, _sparsity, _seed: shape(coupling, np.ones(coupling.size)),
+        lambda coupling: coupling.count,
+        shape=shape,
+        priced=priced,
+    )
+
+
+def _flat(coupling: Coupling, _prices: Floats) -> Floats:
+    return np.ones(len(coupling.classes))
+
+
+def _power(coupling: Coupling, _prices: Floats) -> Floats:
+    return np.sqrt(np.diff(coupling.layout.starts))[coupling.layout.layer]
+
+
+def _balanced(coupling: Coupling, prices: Floats) -> Floats:
+    worth = np.asarray(list(worths(coupling.trace).values()))[coupling.layout.layer]
+    best = np.zeros(coupling.size)  # layers that stand or fall together are worth what the worthiest of them is
+    np.maximum.at(best, coupling.classes, worth)
+    shares: Floats = (best / prices)[coupling.classes] ** (1 / ALPHA)
+    return shares
+
+
+def worths(trace: Trace) -> dict[str, float]:
+    """What one channel of each layer is worth: a_l of the formula above."""
+    elements = memory_by_layer(trace, "true")
+    voxels = {layer.name: max(elements[layer.name] / max(layer.channels, 1), 1.0) for layer in trace.layers}
+    samples = trace.calls[0].input[0] if trace.calls and trace.calls[0].input else 1
+    ends = [layer.name for layer in trace.layers if any(pin.cause is Cause.OUTPUT for pin in layer.pins)]
+    power = KAPPA if any(voxels[name] > samples for name in ends) else 0.0
+    most = max(voxels.values(), default=1.0)
+    return {name: (count / most) ** power for name, count in voxels.items()}
+
+
+SCOPES.register("flat", in_proportion("flat", _flat))
+SCOPES.register("power", in_proportion("power", _power))
+SCOPES.register("balanced", in_proportion("balanced", _balanced, priced=True))
