@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from ranp.costs.time import Table
 from torch import nn
 
 import ranp
@@ -18,7 +19,6 @@ from benchmarks.networks import Batch, Case, segresnet, train_step
 from benchmarks.pairs import table
 from ranp.choosing.methods import Method
 from ranp.costs.step import TrainingStep, trace_step
-from ranp.costs.time import Table
 from ranp.paper import models
 
 ROUNDS = 6

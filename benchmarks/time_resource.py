@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from ranp.costs.time import Table
 from torch import nn
 
 import ranp
@@ -15,7 +16,6 @@ from ranp.choosing.methods import resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.step import StepSetup, TrainingStep
-from ranp.costs.time import Table
 from ranp.paper import models, tasks
 from ranp.paper.scoring import ScoringBatches
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from ranp.costs.time import Table
 from torch import Tensor, nn
 
 import ranp
 from ranp import arguments
-from ranp.costs.time import Table
 from ranp.errors import DataError, InfeasibleError, RanpError, UnsupportedError
 
 X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])

@@ -186,11 +186,11 @@ def prune_scored(
     told |= settings or {}
 
     def chosen(trace: Trace) -> Plan:
-        selections = options.selections(scores, trace)
+        selection = options.selection(scores, trace)
         if options.sparsity is None:
-            return plan_within(selections, options.budgets, setup, settings=told)
-        remembered = {**selections[0].made_by, "exact": options.exact, **told}
-        return selections[0].plan(options.sparsity, exact=options.exact, settings=remembered)
+            return plan_within(selection, options.budgets, setup, settings=told, fill=options.fills)
+        remembered = {**selection.made_by, "exact": options.exact, **told}
+        return selection.plan(options.sparsity, exact=options.exact, settings=remembered)
 
     plan, copied, trace, verification = _verified(model, tracer, trace, chosen, sparing=options.checkpointing)
     if verification.ok is None and not options.unchecked:

@@ -26,14 +26,14 @@ from unittest import mock
 
 import numpy as np
 import torch
+from ranp.costs.time import Table as Times
+from ranp.costs.time import stored
+from ranp.costs.time.machine import this_machine
 from safetensors import safe_open
 from torch import nn
 
 import ranp
 from ranp.costs.step import TrainingStep, trace_step
-from ranp.costs.time import Table as Times
-from ranp.costs.time import stored
-from ranp.costs.time.machine import this_machine
 from ranp.errors import RanpError
 from ranp.files import atomic
 from ranp.files.checkpoints import Checkpoints

@@ -95,6 +95,10 @@ PRUNING: Mapping[str, Any] = {
     ],
     "min_channels": Annotated[int, _flag("Least width of a layer.", _HOW, min=1)],
     "round_to": Annotated[str, _flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
+    "fill": Annotated[
+        str | None,
+        _flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW),
+    ],
     "mode": Annotated[str, _flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
     "init": Annotated[str, _flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
     "max_batches": Annotated[

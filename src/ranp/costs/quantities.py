@@ -57,13 +57,14 @@ class Quantity:
         unit: Of its figures: ``"bytes"``, ``"seconds"``, ``"elements"``, or what is counted.
         description: One line for people.
         by_layer: What each layer needs, for reweighting: from the trace and, for a quantity of a step, the step of the
-            full network, else the convention. None: it is no resource.
+            full network, for one that is measured, the setup of a step, else the convention. None: it is no resource.
         of_choice: What the network with only these channels needs, exactly, for budgets: from a choice and the
             convention.
         of_network: The same from a network that is really cut, its inputs and the convention; checks ``of_choice``.
         of_step: For a quantity of a step instead of ``of_choice``: from the step of the full network, and whom to tell
             of progress, to a function from a step to a figure.
-        is_inference: Whether that step is one inference, without loss and gradients.
+        is_measured: Whether it is the time of real steps of networks that are really cut, instead of all these.
+        is_inference: Whether the step is one inference, without loss and gradients.
         rises: Whether more channels never need less; not so of time, where 24 channels may be faster than 20.
         example: A budget of it.
     """
@@ -75,6 +76,7 @@ class Quantity:
     of_choice: Callable[[Choice, str], float] | None = None
     of_network: Callable[[nn.Module, Any, str], float] | None = None
     of_step: Callable[[StepTrace, Progress | None], Callable[[StepTrace], float]] | None = None
+    is_measured: bool = False
     is_inference: bool = False
     rises: bool = True
     example: str = "50%"
@@ -87,7 +89,12 @@ class Quantity:
     @property
     def needs_loss(self) -> bool:
         """Whether it is about a training step, and so about the loss too."""
-        return self.of_step is not None and not self.is_inference
+        return self.is_of_step and not self.is_inference
+
+    @property
+    def is_of_step(self) -> bool:
+        """Whether it is about a training step or an inference as a whole."""
+        return self.of_step is not None or self.is_measured
 
     def format(self, figure: float) -> str:
         """A figure for people: ``11.89 GFLOPs``, ``1.5 GiB``, ``30.1 ms``."""
@@ -141,7 +148,7 @@ def register(quantity: Quantity) -> Quantity:
 
 def resources(*, of_step: bool = True) -> tuple[str, ...]:
     """Names by which scores can be reweighted; without ``of_step`` those that a trace alone can tell."""
-    found = (one for one in map(QUANTITIES.get, QUANTITIES) if one.by_layer and (of_step or not one.of_step))
+    found = (one for one in map(QUANTITIES.get, QUANTITIES) if one.by_layer and (of_step or not one.is_of_step))
     short = {full: short for short, full in ALIASES.items()}
     return tuple(short.get(one.name, one.name) for one in found)
 
@@ -149,7 +156,7 @@ def resources(*, of_step: bool = True) -> tuple[str, ...]:
 def budget_examples() -> str:
     """A budget of every quantity that can have one, for help texts."""
     found = map(QUANTITIES.get, QUANTITIES)
-    return ", ".join(f"{one.name}={one.example}" for one in found if one.of_choice or one.of_step)
+    return ", ".join(f"{one.name}={one.example}" for one in found if one.of_choice or one.is_of_step)
 
 
 def find(name: object, what: str, allowed: Sequence[str] | None = None) -> Quantity:
@@ -208,14 +215,6 @@ def _peaks(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace]
     return lambda step: peak(step).peak
 
 
-def _times(full: StepTrace, progress: Progress | None) -> Callable[[StepTrace], float]:
-    from ranp.costs.time import Table
-
-    table = Table.open(device=full.device)
-    table.cover(full, progress=progress)
-    return table.seconds
-
-
 _KEPT, _SECONDS_EACH = _by_layer("kept_by_layer"), _by_layer("seconds_by_layer")
 _MEMORY = "activations in the paper's convention: elements, or bytes at 4 each"
 for _quantity in (
@@ -225,12 +224,12 @@ for _quantity in (
     _counted("memory", "elements", _MEMORY, "25%"),
     Quantity("train-memory", "bytes", "peak of one training step", _KEPT, of_step=_peaks, example="8GiB"),
     Quantity(
-        "step-time", "seconds", "one training step on this machine", _SECONDS_EACH,
-        of_step=_times, rises=False, example="4x",
+        "step-time", "seconds", "one training step, measured on this machine", _SECONDS_EACH,
+        is_measured=True, rises=False, example="4x",
     ),
     Quantity(
-        "latency", "seconds", "one inference on this machine",
-        of_step=_times, is_inference=True, rises=False, example="30ms",
+        "latency", "seconds", "one inference, measured on this machine",
+        is_measured=True, is_inference=True, rises=False, example="30ms",
     ),
 ):  # fmt: skip
     register(_quantity)

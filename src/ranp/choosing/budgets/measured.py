@@ -1,0 +1,277 @@
+"""The widest network within budgets of time, which are measured: few candidates, each of them really run.
+
+Time follows the ranking less well than FLOPs do: it is noisy, and a layer of 5 channels may take as long as one of 8 or
+16. So the position in the ranking is found by some ten measurements, the last of them with more care; where that one is
+above what is allowed, the search goes on from what was measured. *Free channels* are those that a measured step does
+not notice: widths are also tried in multiples of what the machine computes at once.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ranp.choosing.budgets.metering import CheckedMeter
+from ranp.choosing.budgets.ranking import Steps, by_score, families_of
+from ranp.choosing.budgets.solving import Limit, Scale, Solution, granted, longest, refusal, smallest, steps_of
+from ranp.choosing.coupling import ALWAYS
+from ranp.choosing.selection import Selection
+from ranp.costs.prices import Prices
+from ranp.errors import InfeasibleError
+from ranp.tracing.choice import Choice
+from ranp.tracing.layout import Flags, Ints
+
+logger = logging.getLogger(__name__)
+
+AIM = 0.97
+"""Share of the allowed time that candidates are looked for at."""
+SAFE = 0.985
+"""Share of it that the last measurement may show, so that another one is not above."""
+CLOSE = 0.95
+"""Share of the aim that is near enough."""
+_TRIES = 10
+"""Candidates of one search."""
+_LAST = 8
+"""How often a network that the last measurement refuses is made smaller."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """Networks from the smallest to the widest along a ranking.
+
+    Attributes:
+        size: Number of the widest.
+        at: The network of a number, from 0 on.
+    """
+
+    size: int
+    at: Callable[[int], Flags]
+
+    @classmethod
+    def of(cls, selection: Selection) -> Path:
+        """The path of a selection."""
+        least, steps = smallest(selection), steps_of(selection)
+        if steps is not None:
+            return cls(len(steps), lambda count, steps=steps: steps.added(least, count))  # type: ignore[misc]
+        return cls(selection.steps, lambda count: granted(selection, count) if count else least)
+
+
+class Search:
+    """Looks for the widest network within limits of which some are measured.
+
+    Args:
+        selection: The ranking, and what must stay.
+        exact: Meters whose figures are exact and rise with every channel.
+        timed: All others.
+        limits: What may be needed.
+    """
+
+    def __init__(
+        self,
+        selection: Selection,
+        exact: Sequence[CheckedMeter],
+        timed: Sequence[CheckedMeter],
+        limits: Sequence[Limit],
+    ) -> None:
+        self.selection, self._exact, self._timed, self._limits = selection, exact, timed, limits
+        self._hard = Scale(exact, limits)
+        self._soft = Scale(timed, limits)
+        self._known: dict[bytes, float] = {}
+        self._trace = selection.coupling.trace
+        self._prices = Prices.of(self._trace)
+
+    @property
+    def tries(self) -> int:
+        """How many networks were measured."""
+        return len(self._known)
+
+    def used(self, stays: Flags) -> float:
+        """The largest share of a limit of time that a network uses, measured once."""
+        key = stays.tobytes()
+        if key not in self._known:
+            self._known[key] = self._soft.used(stays)
+            logger.info("%d channels take %.3f of the allowed time", self._channels(stays), self._known[key])
+        return self._known[key]
+
+    def fits(self, stays: Flags) -> bool:
+        """Whether the exact limits hold."""
+        return self._hard.fits(stays)
+
+    def sure(self, stays: Flags) -> dict[str, float]:
+        """Figures with care, of a copy that is really cut."""
+        return {meter.quantity.name: float(meter.checked(stays)) for meter in (*self._exact, *self._timed)}
+
+    def above(self, figures: dict[str, float], meters: Sequence[CheckedMeter]) -> float:
+        """The largest share of a limit of some meters that these figures use."""
+        names = {meter.quantity.name for meter in meters}
+        found = (figures[one.budget.resource] / one.most for one in self._limits if one.budget.resource in names)
+        return max(found, default=0.0)
+
+    def widest(self, path: Path, aim: float = AIM) -> Flags | None:
+        """The widest network of a path within the exact limits and the aim; None if not even the smallest is."""
+        if not self.fits(path.at(0)):
+            return None
+        high = longest(path.size, lambda count: self.fits(path.at(count)))
+        low, tries = -1, 0
+        if self.used(path.at(high)) <= aim:
+            return path.at(high)
+        while tries < _TRIES and high - low > 1:
+            if low >= 0 and self.used(path.at(low)) >= CLOSE * aim:
+                break
+            count = self._next(path, low, high, aim, tries)
+            if self.used(path.at(count)) <= aim:
+                low = count
+            else:
+                high = count
+            tries += 1
+            if not count and low < 0:
+                return None
+        if low < 0:
+            return path.at(0) if self.used(path.at(0)) <= aim else None
+        return path.at(low)
+
+    def _next(self, path: Path, low: int, high: int, aim: float, tries: int) -> int:
+        """Where the time is expected to be the aim: seconds as a power of FLOPs, through what was measured."""
+        top, top_used = self._work(path.at(high)), self.used(path.at(high))
+        if low < 0:
+            wanted = top + math.log(0.95 * aim / top_used) * (1 + 0.5 * (tries > 0))
+        else:
+            base, base_used = self._work(path.at(low)), self.used(path.at(low))
+            rise = math.log(top_used / base_used)
+            share = math.log(0.99 * aim / base_used) / rise if rise > 0 else 0.5
+            # Where one side does not move, halves are surer.
+            wanted = base + (min(max(share, 0.1), 0.9) if tries % 3 != 2 else 0.5) * (top - base)
+        places = range(max(low, 0), high)
+        count = max(low, 0) + bisect.bisect_right(places, wanted, key=lambda n: self._work(path.at(n))) - 1
+        return min(max(count, low + 1), high - 1)
+
+    def _work(self, stays: Flags) -> float:
+        return math.log(max(self._prices.at(Choice(self._trace, stays)).flops, 1))
+
+    def _channels(self, stays: Flags) -> int:
+        return int(np.count_nonzero(stays[self.selection.coupling.classes]))
+
+    def best(self, found: Sequence[Flags]) -> Flags:
+        """The one with the most channels."""
+        return max(found, key=self._channels)
+
+    def filled(self, stays: Flags, multiple: int, aim: float) -> Flags:
+        """The same network with as many families of channels as possible grown to a multiple, cheap ones first."""
+        extra = [classes for classes in _to_multiple(self.selection, stays, multiple) if len(classes)]
+        price = self._prices.at(Choice(self._trace, stays)).flops
+
+        def cost(classes: Ints) -> float:
+            return float(self._prices.at(Choice(self._trace, _with(stays, [classes]))).flops - price) / len(classes)
+
+        extra.sort(key=cost)
+        count = longest(len(extra), lambda n: self.fits(_with(stays, extra[:n])))
+        low, high = 0, count + 1
+        while high - low > 1:
+            middle = count if high > count else (low + high) // 2
+            low, high = (middle, high) if self.used(_with(stays, extra[:middle])) <= aim else (low, middle)
+            if low == count:
+                break
+        return _with(stays, extra[:low])
+
+
+def _with(stays: Flags, more: Sequence[Ints]) -> Flags:
+    grown: Flags = stays.copy()
+    for classes in more:
+        grown[classes] = True
+    return grown
+
+
+def _to_multiple(selection: Selection, stays: Flags, multiple: int) -> list[Ints]:
+    """For every family of channels, the classes by which it grows to the next multiple."""
+    families = families_of(selection.coupling)
+    need = selection.fixed[1].kept if selection.fixed is not None else by_score(selection)
+    steps = Steps.of_needs(np.where(stays, ALWAYS, need), families, ALWAYS)
+    held = np.bincount(families[stays & (families >= 0)], minlength=int(families.max(initial=0)) + 1)
+    grown: dict[int, list[Ints]] = {}
+    for step, family in enumerate(steps.families.tolist()):
+        if held[family] % multiple:
+            grown.setdefault(family, []).append(steps.of(step))
+            held[family] += len(steps.of(step))
+    return [np.concatenate(parts) for parts in grown.values()]
+
+
+def solve_measured(
+    selection: Selection,
+    meters: Sequence[CheckedMeter],
+    limits: Sequence[Limit],
+    *,
+    multiples: Sequence[int] = (),
+) -> Solution:
+    """Finds the widest network within limits of which some are of quantities that do not rise, such as time.
+
+    Args:
+        selection: The ranking, and what must stay.
+        meters: What candidates need.
+        limits: What may be needed.
+        multiples: For free channels: widths are also tried in multiples of these.
+
+    Raises:
+        InfeasibleError: Even the smallest network exceeds a limit; the message tells the smallest possible figure.
+    """
+    exact = [meter for meter in meters if meter.quantity.rises]
+    timed = [meter for meter in meters if not meter.quantity.rises]
+    search = Search(selection, exact, timed, limits)
+    paths = [Path.of(selection), *(Path.of(selection.rounded(multiple)) for multiple in multiples)]
+    aim = AIM
+    for _ in range(_LAST):
+        found = [(stays, path) for path in paths if (stays := search.widest(path, aim)) is not None]
+        if not found:
+            break
+        best = search.best([stays for stays, _ in found])
+        paths = [path for stays, path in found if stays is best]
+        for multiple in sorted(multiples, reverse=True):
+            best = search.filled(best, multiple, aim)
+        figures = search.sure(best)
+        share = search.above(figures, timed)
+        if search.above(figures, exact) > 1:
+            for meter in exact:
+                meter.distrust()
+        elif share <= SAFE:
+            after = tuple(figures[limit.budget.resource] for limit in limits)
+            return Solution(best, after, "", search.tries)
+        logger.info("with more care it is %.3f of the allowed time: going on below", share)
+        aim = min(aim, search.used(best)) * min(1.0, 0.99 * SAFE / share)
+    least = search.sure(smallest(selection))
+    names = {meter.quantity.name for meter in timed}
+    told = {name: figure / SAFE**2 if name in names else figure for name, figure in least.items()}
+    raise InfeasibleError(refusal(limits, told))
+
+
+def fill_free(
+    selection: Selection,
+    solution: Solution,
+    meters: Sequence[CheckedMeter],
+    limits: Sequence[Limit],
+    clock: CheckedMeter,
+    multiples: Sequence[int],
+) -> Solution:
+    """Widens a solution within its limits where the measured step does not get slower.
+
+    Args:
+        selection: The ranking.
+        solution: Within the limits.
+        meters: Of the limits.
+        limits: What may be needed.
+        clock: What is measured.
+        multiples: Widths to grow to.
+    """
+    now = clock(solution.stays)
+    bound = Limit(replace(limits[0].budget, resource=clock.quantity.name), now, now)
+    search = Search(selection, meters, [clock], [*limits, bound])
+    stays = solution.stays
+    for multiple in sorted(multiples, reverse=True):
+        stays = search.filled(stays, multiple, 1.0)
+    figures = search.sure(stays)
+    if search.above(figures, meters) > 1:
+        return solution
+    return replace(solution, stays=stays, after=tuple(figures[limit.budget.resource] for limit in limits))
