@@ -37,6 +37,8 @@ if TYPE_CHECKING:  # every public name, written once: what is below reads it fro
     from ranp.costs.step import TrainingStep as TrainingStep
     from ranp.costs.timing import latency as latency
     from ranp.costs.timing import step_time as step_time
+    from ranp.costs.tuning import Tuned as Tuned
+    from ranp.costs.tuning import tune as tune
     from ranp.errors import DataError as DataError
     from ranp.errors import InfeasibleError as InfeasibleError
     from ranp.errors import PlanMismatchError as PlanMismatchError

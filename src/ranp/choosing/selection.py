@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,12 +168,6 @@ class Selection:
             round_to=self.round_to,
         )
         return order, found
-
-    def rounded(self, multiple: int) -> Selection:
-        """The same ranking, with widths rounded up to multiples of this and of what they are rounded to already."""
-        both = lcm(self.round_to, multiple)
-        other = replace(self, round_to=both, made_by={**self.made_by, "round_to": both}, fixed=None)
-        return replace(other, fixed=other.at(0.0)) if self.scope.nested else other
 
     def max_sparsity(self) -> float:
         """The largest feasible sparsity."""

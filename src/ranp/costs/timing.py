@@ -56,7 +56,7 @@ class Care:
 
 QUICK = Care(least=3, most=9, settled=0.01, seconds=4.0)
 """For one of many candidates."""
-SURE = Care(least=7, most=31, settled=0.004, seconds=30.0)
+SURE = Care(least=7, most=31, settled=0.004, seconds=20.0)
 """For what is handed out."""
 
 

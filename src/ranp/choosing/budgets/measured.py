@@ -2,8 +2,8 @@
 
 Time follows the ranking less well than FLOPs do: it is noisy, and a layer of 5 channels may take as long as one of 8 or
 16. So the position in the ranking is found by some ten measurements, the last of them with more care; where that one is
-above what is allowed, the search goes on from what was measured. *Free channels* are those that a measured step does
-not notice: widths are also tried in multiples of what the machine computes at once.
+above what is allowed, the search goes on from what was measured. *Free channels* are those that a measured step hardly
+notices: layers grow to multiples of what the machine computes at once, cheap ones first, while the time allows it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ SAFE = 0.985
 """Share of it that the last measurement may show, so that another one is not above."""
 CLOSE = 0.95
 """Share of the aim that is near enough."""
+ROOM = 0.96
+"""Share of the aim that is used before free channels are looked for."""
 _TRIES = 10
 """Candidates of one search."""
 _LAST = 8
@@ -151,32 +153,56 @@ class Search:
         return min(max(count, low + 1), high - 1)
 
     def _work(self, stays: Flags) -> float:
-        return math.log(max(self._prices.at(Choice(self._trace, stays)).flops, 1))
+        return math.log(max(self._flops(stays), 1))
+
+    def _flops(self, stays: Flags) -> int:
+        return self._prices.at(Choice(self._trace, stays)).flops
 
     def _channels(self, stays: Flags) -> int:
         return int(np.count_nonzero(stays[self.selection.coupling.classes]))
 
-    def best(self, found: Sequence[Flags]) -> Flags:
-        """The one with the most channels."""
-        return max(found, key=self._channels)
-
-    def filled(self, stays: Flags, multiple: int, aim: float) -> Flags:
-        """The same network with as many families of channels as possible grown to a multiple, cheap ones first."""
-        extra = [classes for classes in _to_multiple(self.selection, stays, multiple) if len(classes)]
-        price = self._prices.at(Choice(self._trace, stays)).flops
-
-        def cost(classes: Ints) -> float:
-            return float(self._prices.at(Choice(self._trace, _with(stays, [classes]))).flops - price) / len(classes)
-
-        extra.sort(key=cost)
-        count = longest(len(extra), lambda n: self.fits(_with(stays, extra[:n])))
-        low, high = 0, count + 1
+    def filled(self, stays: Flags, multiples: Sequence[int], aim: float) -> Flags:
+        """The same network with families of channels grown to multiples, cheap ones first, as far as the aim allows."""
+        extra = self._growth(stays, multiples)
+        low, high = 0, 1 + longest(len(extra), lambda n: self.fits(_with(stays, extra[:n])))
+        probe = high - 1
         while high - low > 1:
-            middle = count if high > count else (low + high) // 2
-            low, high = (middle, high) if self.used(_with(stays, extra[:middle])) <= aim else (low, middle)
-            if low == count:
-                break
+            low, high = (probe, high) if self.used(_with(stays, extra[:probe])) <= aim else (low, probe)
+            probe = (low + high) // 2
         return _with(stays, extra[:low])
+
+    def _growth(self, stays: Flags, multiples: Sequence[int]) -> list[Ints]:
+        """Classes by which families grow to their next multiples, until they have doubled; fewest FLOPs first."""
+        families = families_of(self.selection.coupling)
+        fixed = self.selection.fixed
+        need = by_score(self.selection) if fixed is None else fixed[1].kept
+        steps = Steps.of_needs(np.where(stays, ALWAYS, need), families, ALWAYS)
+        held = np.bincount(families[stays & (families >= 0)], minlength=int(families.max(initial=0)) + 1)
+        units: list[tuple[float, int, Ints]] = []
+        for family in np.unique(steps.families):
+            now, width, unit = stays, int(held[family]), list[Ints]()
+            goal = _multiple_above(width, multiples)
+            for step in np.flatnonzero(steps.families == family):
+                unit.append(steps.of(int(step)))
+                width += len(unit[-1])
+                if width < goal:
+                    continue
+                grown = _with(now, unit)
+                count = sum(map(len, unit))
+                price = (self._flops(grown) - self._flops(now)) / count
+                units.append(
+                    (max(price, units[-1][0]) if now is not stays else price, len(units), np.concatenate(unit))
+                )
+                now, unit, goal = grown, [], _multiple_above(width, multiples)
+                if width >= 2 * held[family]:
+                    break
+        return [classes for _, _, classes in sorted(units, key=lambda one: one[:2])]
+
+
+def _multiple_above(width: int, multiples: Sequence[int]) -> int:
+    """The next multiple above a width: of the largest number that is not larger than it."""
+    unit = max((one for one in multiples if one <= width), default=min(multiples))
+    return (width // unit + 1) * unit
 
 
 def _with(stays: Flags, more: Sequence[Ints]) -> Flags:
@@ -184,20 +210,6 @@ def _with(stays: Flags, more: Sequence[Ints]) -> Flags:
     for classes in more:
         grown[classes] = True
     return grown
-
-
-def _to_multiple(selection: Selection, stays: Flags, multiple: int) -> list[Ints]:
-    """For every family of channels, the classes by which it grows to the next multiple."""
-    families = families_of(selection.coupling)
-    need = selection.fixed[1].kept if selection.fixed is not None else by_score(selection)
-    steps = Steps.of_needs(np.where(stays, ALWAYS, need), families, ALWAYS)
-    held = np.bincount(families[stays & (families >= 0)], minlength=int(families.max(initial=0)) + 1)
-    grown: dict[int, list[Ints]] = {}
-    for step, family in enumerate(steps.families.tolist()):
-        if held[family] % multiple:
-            grown.setdefault(family, []).append(steps.of(step))
-            held[family] += len(steps.of(step))
-    return [np.concatenate(parts) for parts in grown.values()]
 
 
 def solve_measured(
@@ -213,7 +225,7 @@ def solve_measured(
         selection: The ranking, and what must stay.
         meters: What candidates need.
         limits: What may be needed.
-        multiples: For free channels: widths are also tried in multiples of these.
+        multiples: For free channels: what widths may grow to multiples of; empty for none.
 
     Raises:
         InfeasibleError: Even the smallest network exceeds a limit; the message tells the smallest possible figure.
@@ -221,26 +233,33 @@ def solve_measured(
     exact = [meter for meter in meters if meter.quantity.rises]
     timed = [meter for meter in meters if not meter.quantity.rises]
     search = Search(selection, exact, timed, limits)
-    paths = [Path.of(selection), *(Path.of(selection.rounded(multiple)) for multiple in multiples)]
-    aim = AIM
+    path, aim = Path.of(selection), AIM
+    found: Solution | None = None
     for _ in range(_LAST):
-        found = [(stays, path) for path in paths if (stays := search.widest(path, aim)) is not None]
-        if not found:
+        stays = search.widest(path, ROOM * aim if multiples else aim)
+        if stays is not None and multiples:
+            stays = search.filled(stays, multiples, aim)
+        if stays is None or (found is not None and (stays == found.stays).all()):
             break
-        best = search.best([stays for stays, _ in found])
-        paths = [path for stays, path in found if stays is best]
-        for multiple in sorted(multiples, reverse=True):
-            best = search.filled(best, multiple, aim)
-        figures = search.sure(best)
+        figures = search.sure(stays)
         share = search.above(figures, timed)
-        if search.above(figures, exact) > 1:
+        logger.info("with more care, %.3f of the allowed time", share)
+        if search.above(figures, exact) > 1:  # the reckoning was wrong; from now on every candidate is cut
             for meter in exact:
                 meter.distrust()
-        elif share <= SAFE:
+        elif share > SAFE:
+            if found is not None:
+                break
+            aim = min(aim, search.used(stays)) * 0.99 * SAFE / share
+        else:
+            was_first = found is None
             after = tuple(figures[limit.budget.resource] for limit in limits)
-            return Solution(best, after, "", search.tries)
-        logger.info("with more care it is %.3f of the allowed time: going on below", share)
-        aim = min(aim, search.used(best)) * min(1.0, 0.99 * SAFE / share)
+            found = Solution(stays, after, "", search.tries)
+            aim = AIM * search.used(stays) / share
+            if share > CLOSE * AIM or aim < 1 or not was_first:
+                break
+    if found is not None:
+        return found
     least = search.sure(smallest(selection))
     names = {meter.quantity.name for meter in timed}
     told = {name: figure / SAFE**2 if name in names else figure for name, figure in least.items()}
@@ -268,9 +287,7 @@ def fill_free(
     now = clock(solution.stays)
     bound = Limit(replace(limits[0].budget, resource=clock.quantity.name), now, now)
     search = Search(selection, meters, [clock], [*limits, bound])
-    stays = solution.stays
-    for multiple in sorted(multiples, reverse=True):
-        stays = search.filled(stays, multiple, 1.0)
+    stays = search.filled(solution.stays, multiples, 1.0)
     figures = search.sure(stays)
     if search.above(figures, meters) > 1:
         return solution
