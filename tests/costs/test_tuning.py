@@ -22,16 +22,16 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Conv3d(2, 6, 3, padding=1), nn.BatchNorm3d(6), nn.ReLU(), nn.Conv3d(6, 3, 1))
 
 
-@pytest.mark.parametrize("kernel", [1, 3, (2, 3, 1), 5])
+@pytest.mark.parametrize("kernel", [1, 3, (2, 3, 1), (5, 3, 1)])
 @pytest.mark.parametrize("stride", [1, 2, (3, 1, 2)])
 @pytest.mark.parametrize("padding", [0, 1, (2, 1, 0), "same"])
 @pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("shape", [(1, 2, 9, 8, 9), (1, 2, 10, 9, 9), (2, 2, 9, 9, 9), (2, 9, 9, 9)])
+@pytest.mark.parametrize("shape", [(1, 2, 9, 10, 9), (1, 2, 10, 9, 9), (2, 2, 9, 9, 9), (2, 9, 9, 9)])
 def test_halves_are_the_convolution(
     kernel: Any, stride: Any, padding: Any, dilation: int, shape: tuple[int, ...]
 ) -> None:
-    if padding == "same" and stride != 1:
-        pytest.skip("torch has no such convolution")
+    if padding == "same" and (stride != 1 or kernel == (2, 3, 1)):
+        pytest.skip("torch has no such convolution, or warns of it")
     torch.manual_seed(0)
     plain = nn.Conv3d(2, 3, kernel, stride, padding, dilation)
     halved, x = HalvedConv3d.of(copy.deepcopy(plain)), torch.randn(shape)
@@ -70,12 +70,12 @@ def test_shared_modules_stay_shared() -> None:
     assert isinstance(Tuned(halved=True).apply(conv), HalvedConv3d)
 
 
-@pytest.mark.parametrize("fast", ["contiguous", "channels_last_3d", "contiguous + halved", "channels_last_3d + halved"])
+@pytest.mark.parametrize("fast", ["contiguous", "channels_last_3d", "contiguous+halved", "channels_last_3d+halved"])
 def test_the_fastest_is_taken_if_it_pays(fast: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def clocked(run: Stepper, device: torch.device) -> float:
         model = run._model
         name = "channels_last_3d" if model._forward_pre_hooks else "contiguous"
-        name += " + halved" if isinstance(model[0], HalvedConv3d) else ""
+        name += "+halved" if isinstance(model[0], HalvedConv3d) else ""
         return 0.5 if name == fast else 0.99 if name.startswith("ch") else 1.0
 
     monkeypatch.setattr("ranp.costs.timing.clocked", clocked)

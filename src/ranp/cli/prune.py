@@ -11,6 +11,8 @@ from ranp.cli.console import progress_bar, say, show_json
 from ranp.cli.options import PRUNING, SOURCE, STEP, Device, Json, Model, options_of, step_of, takes
 
 _RUN = "Run"
+_TUNED = 2e9
+"""FLOPs of a slim network up to which it is tuned unasked."""
 
 
 @takes(pruning=PRUNING, source=SOURCE, training=STEP)
@@ -31,6 +33,14 @@ def prune(
             "--dry-run", help="Report, with the predicted training memory, but write nothing.", rich_help_panel=_RUN
         ),
     ] = False,
+    tune: Annotated[
+        bool | None,
+        typer.Option(
+            "--tune/--no-tune",
+            help="Measure how the slim network runs fastest here; by default where that takes seconds.",
+            rich_help_panel=_RUN,
+        ),
+    ] = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -72,6 +82,8 @@ def prune(
         team.agree("plan", pruned.plan.to_json())
         if not team.leads:
             return
+        if tune or (tune is None and pruned.report.true_flops.after <= _TUNED):
+            pruned = pruned.tuned()
         inputs = source["inputs"] or (shapes_of(setup.example) if setup.data.options else ())
         recipe: dict[str, Any] = {
             "model": model,

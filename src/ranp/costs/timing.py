@@ -145,6 +145,7 @@ class Stepper:
         loss: Loss | None,
         batch: tuple[int | None, int | None],
     ) -> None:
+        self.batch = batch[1]
         dtype = None if self._step is None else WHOLE.get(self._step.precision)
         model = _real_copy(self.network, self.device)
         model = model if dtype in (None, torch.float32) else model.to(dtype)

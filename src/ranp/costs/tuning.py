@@ -112,10 +112,20 @@ class Tuned:
     compiled: bool = False
     ratios: Mapping[str, float] = field(default_factory=dict, compare=False)
 
+    @classmethod
+    def named(cls, name: str) -> Tuned:
+        """The way of a name, such as ``"channels_last_3d+halved"``.
+
+        >>> Tuned.named("contiguous+halved")
+        Tuned(memory_format='contiguous', halved=True, compiled=False, ratios={})
+        """
+        memory_format, *more = name.split("+")
+        return cls(memory_format, "halved" in more, "compiled" in more)
+
     @property
     def name(self) -> str:
         """The way in words, as in ``ratios``."""
-        return " + ".join([self.memory_format, *["halved"] * self.halved, *["compiled"] * self.compiled])
+        return "+".join([self.memory_format, *["halved"] * self.halved, *["compiled"] * self.compiled])
 
     def apply(self, model: nn.Module) -> nn.Module:
         """A copy of a network, set up to run this way: an ordinary module, with the same names in its state.
@@ -189,7 +199,7 @@ def tuned(setup: StepSetup, model: nn.Module, *, inference: bool = False, compil
     """As ``tune``, for a step that is set up already, of the full network or of a slim one."""
     with Stepper(setup, model, inference=inference) as plain:
         shares = {PLAINLY: 1.0}
-        for way in _ways(model):
+        for way in _ways(model, plain):
             if (share := _share(setup, model, way, plain, inference=inference)) is not None:
                 shares[way] = share
         best = min(shares, key=shares.__getitem__)
@@ -212,11 +222,12 @@ def _share(setup: StepSetup, model: nn.Module, way: Tuned, plain: Stepper, *, in
         return None
 
 
-def _ways(model: nn.Module) -> list[Tuned]:
+def _ways(model: nn.Module, plain: Stepper) -> list[Tuned]:
     """What there is to try, beside the plain way."""
+    is_single = plain.batch == 1 and plain.device.type == "cpu"
     dims = {parameter.dim() for parameter in model.parameters()}
     formats = ["contiguous", *(name for name, dim in _DIMS.items() if dim in dims)]
-    halves = [False, True] if any(map(HalvedConv3d.serves, model.modules())) else [False]
+    halves = [False, True] if is_single and any(map(HalvedConv3d.serves, model.modules())) else [False]
     return [Tuned(name, half) for name in formats for half in halves][1:]
 
 
