@@ -71,7 +71,7 @@ def test_it_is_met_with_care_and_nearly_used(
     limits = limits_of(parse_all(f"latency={share}%"), [meter], selection.coupling.size)
     solution = solve_measured(selection, [meter], limits, multiples=multiples)
     assert meter.honest(solution.stays) == solution.after[0] <= SAFE * limits[0].most
-    assert solution.after[0] > (0.7 if noise or bias != 1 else 0.8) * limits[0].most
+    assert solution.after[0] > (0.6 if noise or bias != 1 else 0.8) * limits[0].most  # a network of few channels
     assert meter.asked <= 15 * (2 + len(multiples))
 
 
