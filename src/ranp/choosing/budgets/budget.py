@@ -121,6 +121,7 @@ def budget_lines(settings: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"budget {entry['budget']}: {quantity.format(after)} of {quantity.format(limit)} allowed "
             f"({after / limit:.1%} used), full network {quantity.format(float(entry['before']))}"
+            f"{', measured on this machine' if quantity.is_measured else ''}"
         )
     if lines and (step := settings.get("step")):
         batch = [f"batch {step['batch']}"] if step.get("batch") else []

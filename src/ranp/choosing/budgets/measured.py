@@ -182,17 +182,16 @@ class Search:
         for family in np.unique(steps.families):
             now, width, unit = stays, int(held[family]), list[Ints]()
             goal = _multiple_above(width, multiples)
-            for step in np.flatnonzero(steps.families == family):
+            own = np.flatnonzero(steps.families == family)
+            for step in own:
                 unit.append(steps.of(int(step)))
                 width += len(unit[-1])
-                if width < goal:
+                if width < goal and step != own[-1]:
                     continue
                 grown = _with(now, unit)
-                count = sum(map(len, unit))
-                price = (self._flops(grown) - self._flops(now)) / count
-                units.append(
-                    (max(price, units[-1][0]) if now is not stays else price, len(units), np.concatenate(unit))
-                )
+                price = (self._flops(grown) - self._flops(now)) / sum(map(len, unit))
+                price = price if now is stays else max(price, units[-1][0])
+                units.append((price, len(units), np.concatenate(unit)))
                 now, unit, goal = grown, [], _multiple_above(width, multiples)
                 if width >= 2 * held[family]:
                     break
@@ -218,6 +217,7 @@ def solve_measured(
     limits: Sequence[Limit],
     *,
     multiples: Sequence[int] = (),
+    most: Flags | None = None,
 ) -> Solution:
     """Finds the widest network within limits of which some are of quantities that do not rise, such as time.
 
@@ -226,6 +226,7 @@ def solve_measured(
         meters: What candidates need.
         limits: What may be needed.
         multiples: For free channels: what widths may grow to multiples of; empty for none.
+        most: The widest network within the exact limits alone, if there are such: taken where time allows it.
 
     Raises:
         InfeasibleError: Even the smallest network exceeds a limit; the message tells the smallest possible figure.
@@ -236,7 +237,10 @@ def solve_measured(
     path, aim = Path.of(selection), AIM
     found: Solution | None = None
     for _ in range(_LAST):
-        stays = search.widest(path, ROOM * aim if multiples else aim)
+        if most is not None and search.used(most) <= aim:
+            stays: Flags | None = most
+        else:
+            stays = search.widest(path, ROOM * aim if multiples else aim)
         if stays is not None and multiples:
             stays = search.filled(stays, multiples, aim)
         if stays is None or (found is not None and (stays == found.stays).all()):

@@ -98,9 +98,13 @@ def _solved(
 ) -> Solution:
     """The solution, with free channels if it shall be filled."""
     multiples = blocks(device_of(setup.model, setup.example).type, setup.step.precision) if fill else ()
-    if not all(meter.quantity.rises for meter in meters):
-        return solve_measured(selection, meters, limits, multiples=multiples)
-    solution = _checked(selection, meters, limits)
+    exact = [meter for meter in meters if meter.quantity.rises]
+    names = {meter.quantity.name for meter in exact}
+    bounds = [limit for limit in limits if limit.budget.resource in names]
+    solution = _checked(selection, exact, bounds) if exact else None
+    if solution is None or len(exact) < len(meters):
+        most = None if solution is None else solution.stays
+        return solve_measured(selection, meters, limits, multiples=multiples, most=most)
     if not fill:
         return solution
     clock = TimeMeter(QUANTITIES.get("step-time"), setup, selection.coupling.trace, progress)
