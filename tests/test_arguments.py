@@ -118,6 +118,7 @@ def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "training_memory": (ranp.training_memory, stepped),
         "step_time": (functools.partial(ranp.step_time, model, X), {"step": ranp.TrainingStep()}),
         "latency": (ranp.latency, {"model": model, "example": X}),
+        "tune": (functools.partial(ranp.tune, model, X), {"step": ranp.TrainingStep(), "compile_seconds": 0}),
         "checkpointed": (enter, {"model": model, "example": X}),
         "Scores": (ranp.Scores, {**settings, "batches": 0}),
         "Scores.save": (scores.save, {"path": other}),

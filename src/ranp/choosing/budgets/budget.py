@@ -104,7 +104,7 @@ def share_above(part: float, whole: float) -> str:
     percent = 100 * part / whole if whole else 100.0
     step = 10.0 ** (math.floor(math.log10(percent)) - 3) if percent > 0 else 1.0
     up = math.ceil(percent / step - 1e-12) * step
-    while up / 100 * whole < part:
+    while float(f"{up:.10g}") / 100 * whole < part:  # as it will be read
         up += step
     return f"{up:.10g}%"
 

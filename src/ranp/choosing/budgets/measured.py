@@ -32,7 +32,7 @@ AIM = 0.97
 """Share of the allowed time that candidates are looked for at."""
 SAFE = 0.985
 """Share of it that the last measurement may show, so that another one is not above."""
-CLOSE = 0.95
+CLOSE = 0.97
 """Share of the aim that is near enough."""
 ROOM = 0.96
 """Share of the aim that is used before free channels are looked for."""
