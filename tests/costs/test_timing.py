@@ -92,3 +92,20 @@ def test_seconds_of_layers_are_of_the_layers() -> None:
     costs = ranp.measure(ranp.trace(model, INPUTS), "time", setup=StepSetup(model, INPUTS))
     assert list(costs) == ["0", "3"]
     assert all(cost > 0 for cost in costs.values())
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_inputs_keep_their_memory_format(device: str) -> None:
+    seen: list[bool] = []
+
+    class Watching(nn.Conv3d):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(x.is_contiguous(memory_format=torch.channels_last_3d) and x.shape[0] == 3)
+            return super().forward(x)
+
+    inputs = torch.zeros(2, 4, 5, 5, 5, device=device).to(memory_format=torch.channels_last_3d)
+    model = Watching(4, 2, 3)
+    with Stepper(StepSetup(model, inputs, TrainingStep(batch=3)), model):
+        pass
+    assert seen
+    assert all(seen)

@@ -9,6 +9,7 @@ from math import prod
 from ranp.costs.counting import call_flops, call_memory
 from ranp.costs.step import StepSetup, StepTrace
 from ranp.costs.timing import Stepper
+from ranp.running import ranks
 from ranp.running.recording import LeafCall, OpCall
 from ranp.tracing.trace import Trace
 
@@ -67,7 +68,8 @@ def seconds_by_layer(trace: Trace, setup: StepSetup) -> dict[str, float]:
     names = {layer.name for layer in trace.layers}
     with Stepper(setup, setup.model) as stepper:
         taken = stepper.seconds_by_module()
-    return _summed(trace, ((_within(module, names), seconds) for module, seconds in taken.items()))
+    found = _summed(trace, ((_within(module, names), seconds) for module, seconds in taken.items()))
+    return {name: ranks.agreed(seconds) for name, seconds in found.items()}
 
 
 def _called(trace: Trace, by_call: Callable[[LeafCall], int], by_op: Callable[[OpCall], int]) -> dict[str, float]:

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from ranp import arguments
 from ranp.costs.step import StepSetup, TrainingStep, optimisers
-from ranp.costs.step.cpu import this_cpu
 from ranp.costs.step.losses import stand_in_loss
 from ranp.costs.step.recorder import Recorder, owned
 from ranp.costs.step.records import WHOLE
@@ -58,13 +57,6 @@ QUICK = Care(least=3, most=9, settled=0.01, seconds=4.0)
 """For one of many candidates."""
 SURE = Care(least=7, most=31, settled=0.004, seconds=20.0)
 """For what is handed out."""
-
-
-def blocks(device: str, precision: str) -> tuple[int, ...]:
-    """Channels that a machine computes at once: to some of these multiples, a layer may grow at no cost of time."""
-    if device == "cpu":
-        return (8, 16) if this_cpu().block > 8 else (8,)
-    return (8,) if precision in ("float32", "float64") else (8, 16)
 
 
 def clocked(run: Run, device: torch.device) -> float:
@@ -132,10 +124,10 @@ class Stepper:
             except Exception as error:  # the network's own code may raise anything
                 self.close()
                 if number + 1 == len(tries) or isinstance(error, torch.OutOfMemoryError):
+                    what = "an inference" if inference else "a training step"
                     raise UnsupportedError(
-                        f"{type(network).__name__} cannot run a {'inference' if inference else 'training step'} here, "
-                        f"so its time cannot be measured ({arguments.told(error)}). Pass an example on which it runs, "
-                        "of a size that fits in memory."
+                        f"{type(network).__name__} cannot run {what} here, so its time cannot be measured "
+                        f"({arguments.told(error)}). Pass an example on which it runs, of a size that fits in memory."
                     ) from error
 
     def _begin(
@@ -306,14 +298,18 @@ def _real(tree: Any, device: torch.device, dtype: torch.dtype | None, batch: tup
     """Inputs or targets with data, of the batch of the step: their own values where they have some."""
     before, after = batch
 
-    def convert(x: Tensor) -> Tensor:
+    def convert(given: Tensor) -> Tensor:
+        x = given
         if x.device.type == "meta":
             draw = torch.rand if x.is_floating_point() else torch.zeros
             x = draw(x.shape, dtype=x.dtype, device=device)
         if after is not None and before and before != after and x.dim() and x.shape[0] == before:
             x = x[torch.arange(after, device=x.device) % before]
         x = x.detach().to(device)
-        return x.to(dtype) if dtype is not None and x.is_floating_point() else x
+        x = x.to(dtype) if dtype is not None and x.is_floating_point() else x
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim(), torch.contiguous_format)
+        is_last = not given.is_contiguous() and given.is_contiguous(memory_format=last)
+        return x.contiguous(memory_format=last) if is_last else x
 
     return calling.map_tensors(convert, tree)
 

@@ -13,6 +13,7 @@ from ranp.costs.step import StepSetup, StepTrace
 from ranp.costs.widths import StepAtWidths
 from ranp.errors import UnsupportedError
 from ranp.progress import Progress
+from ranp.running import ranks
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags
 from ranp.tracing.trace import Trace
@@ -70,7 +71,8 @@ def counting_meter(quantity: Quantity, setup: StepSetup, trace: Trace, conventio
 class TimeMeter(CheckedMeter):
     """Seconds of real steps, or inferences, of candidates that are really cut, each in turn with another network.
 
-    Candidates run beside the first of them; what is handed out runs beside the full network, with more care.
+    Candidates run beside the first of them; what is handed out runs beside the full network, with more care. Of several
+    ranks, all go by what the first one measures, so that they come to the same plan.
 
     Args:
         quantity: Which one.
@@ -83,7 +85,7 @@ class TimeMeter(CheckedMeter):
         super().__init__(quantity, self._beside_first, self._beside_full)
         self._setup, self._trace, self._progress = setup, trace, progress
         self._full = self._stepper(None)
-        self._seconds = timing.seconds(self._full, timing.SURE)
+        self._seconds = ranks.agreed(timing.seconds(self._full, timing.SURE))
         self._first: tuple[timing.Stepper, float] | None = None
         self._measured = 0
 
@@ -92,7 +94,7 @@ class TimeMeter(CheckedMeter):
             return self._seconds
         other, base = self._first or (self._full, self._seconds)
         stepper = self._stepper(stays)
-        found = base * timing.ratio(stepper, other, timing.QUICK)
+        found = base * ranks.agreed(timing.ratio(stepper, other, timing.QUICK))
         if self._first is None:
             self._first = (stepper, found)
         else:
@@ -101,7 +103,7 @@ class TimeMeter(CheckedMeter):
 
     def _beside_full(self, stays: Flags) -> float:
         with self._stepper(stays) as stepper:
-            return self._seconds * timing.ratio(stepper, self._full, timing.SURE)
+            return self._seconds * ranks.agreed(timing.ratio(stepper, self._full, timing.SURE))
 
     def _stepper(self, stays: Flags | None) -> timing.Stepper:
         model = self._setup.model

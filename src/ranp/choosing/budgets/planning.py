@@ -16,8 +16,8 @@ from ranp.choosing.refusals import nothing_goes
 from ranp.choosing.selection import Selection
 from ranp.costs.quantities import QUANTITIES
 from ranp.costs.step import StepSetup
+from ranp.costs.step.cpu import blocks
 from ranp.costs.step.stand_ins import device_of
-from ranp.costs.timing import blocks
 from ranp.errors import InfeasibleError
 from ranp.progress import Progress
 from ranp.running.calling import tensors_in
