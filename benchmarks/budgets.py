@@ -1,44 +1,60 @@
-"""Budgets of 50, 20, 5 and 2 % on the paper's networks and five of MONAI: met, and how much of them is used.
+"""Budgets of 50, 20, 5 and 2 % on the paper's networks and seven of MONAI, by other people's count.
 
-Every slim network is made and profiled: the figures are its own, not the solver's.
+Every slim network is made and judged by what shares no code with the solver: ``torch.utils.flop_counter``, the number
+of elements of its parameters, torch's saved tensors, and the events of torch's allocator in a step that really runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 import ranp
+from benchmarks.judges import parameters_of, saved_bytes, torch_flops
 from benchmarks.pairs import table
-from ranp.choosing.budgets.budget import Budget, share_above
-from ranp.choosing.budgets.metering import CheckedMeter, meters_for
-from ranp.choosing.budgets.solving import FULL, Solution, limits_of, solve
+from ranp.choosing.budgets import Budget, StepSetup, plan_within
+from ranp.choosing.budgets.budget import share_above
 from ranp.choosing.methods import resolve
+from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
-from ranp.costs.memory import peak
-from ranp.costs.quantities import QUANTITIES
-from ranp.costs.step import StepSetup
+from ranp.costs.memory.measuring import measured_peak
 from ranp.errors import InfeasibleError
 from ranp.paper import models
 from zoo.catalogue import ZOO
 
-RESOURCES = ("flops", "params", "memory", "train-memory")
+RESOURCES = ("flops", "macs", "params", "memory", "train-memory")
 SHARES = (50, 20, 5, 2)
-PAPER = ("unet3d-shapenet", "unet3d-brats", "mobilenetv2-ucf101", "i3d-ucf101", "psm-sceneflow")
-MONAI = ("UNet, residual units", "BasicUNet", "DynUNet", "SegResNet, group norm", "VNet")
+PAPER = {
+    "unet3d-shapenet": (1, 1, 32, 32, 32),
+    "unet3d-brats": (1, 4, 32, 32, 32),
+    "mobilenetv2-ucf101": (1, 3, 16, 112, 112),
+    "i3d-ucf101": (1, 3, 16, 224, 224),
+    "psm-sceneflow": (1, 3, 64, 128),
+}
+"""Sizes at which a step of the full network runs in seconds, so that it can be measured."""
+MONAI = (
+    "UNet, instance norm, PReLU",
+    "UNet, residual units",
+    "BasicUNet",
+    "DynUNet",
+    "SegResNet, group norm",
+    "VNet",
+    "UNETR",
+)
 ENOUGH = 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network, the size at which its costs are taken, and its ranking by RANP-f."""
+    """A network and inputs that hold data."""
 
     name: str
     model: nn.Module
@@ -46,111 +62,100 @@ class Network:
 
 
 def networks(quick: bool) -> Iterator[Network]:
-    for name in PAPER[:1] if quick else PAPER:
-        yield Network(name, models.build(name), models.example(name, "meta"))
+    for name, shape in list(PAPER.items())[: 1 if quick else None]:
+        single = torch.randn(shape)
+        yield Network(name, models.build(name), (single, single.clone()) if name.startswith("psm") else single)
     for name in MONAI[:1] if quick else MONAI:
-        example = tree_map(lambda tensor: tensor.to("meta"), ZOO[name].example(ordinary=True))
-        yield Network(name, ZOO[name].build(), example)
+        yield Network(name, ZOO[name].build(), ZOO[name].example(ordinary=True))
 
 
 class Judge:
-    """Solves budgets for one network, and weighs the slim networks themselves."""
+    """Plans within budgets for one network, and weighs the slim networks themselves."""
 
     def __init__(self, network: Network) -> None:
-        self.network = network
-        trace = ranp.trace(network.model, network.example)
+        self.model, self.example = network.model, network.example
+        trace = ranp.trace(self.model, self.example)
         method = resolve("ranp-f")
-        raw = ranp.score(network.model, [(network.example, None)], _no_loss, trace=trace, criterion="magnitude")
+        raw = ranp.score(self.model, [(self.example, None)], _no_loss, trace=trace, criterion="magnitude")
         self.selection = Selection.of(method.weigh(raw, method.costs(trace)), trace)
-        self.setup = StepSetup(network.model, network.example)
-        self.meters: list[CheckedMeter] = []
-        self.seconds: dict[str, list[float]] = {"counted": [], "train-memory": []}
-        self.prepared = _timed(self._prepare)
-        self.full = self._weighed(network.model)
+        self.setup = StepSetup(self.model, tree_map(_to_meta, self.example))
+        self.full = {name: self.weighed(name, self.model) for name in RESOURCES}
         self.short: list[str] = []
-        self.above = 0
+        self.above: list[str] = []
+        self.seconds: list[float] = []
 
-    def _prepare(self) -> None:
-        self.meters = meters_for(map(QUANTITIES.get, RESOURCES), self.setup, self.selection)
+    def weighed(self, resource: str, network: nn.Module) -> float:
+        """What a network needs, by a judge that is not ours."""
+        if resource == "params":
+            return parameters_of(network)
+        if resource == "train-memory":
+            return measured_peak(network, self.example)
+        if resource == "memory":
+            return saved_bytes(copied(network), self.example)
+        flops = torch_flops(copied(network), self.example)
+        return flops if resource == "flops" else flops / 2
 
-    def _weighed(self, model: nn.Module) -> dict[str, float]:
-        """Of a network itself."""
-        figures = ranp.profile(model, self.network.example, convention="paper")
-        params = sum(parameter.numel() for parameter in model.parameters())
-        memory = peak(self.setup.trace(model)).peak
-        return {"flops": figures.flops, "params": params, "memory": figures.memory, "train-memory": memory}
-
-    def cell(self, names: Sequence[str], share: float) -> str:
+    def cell(self, resource: str, share: float) -> str:
         """What share of the budget is used, or the smallest that is possible; ``!`` where a slim network is above."""
-        budgets = [Budget.parse(f"{name}={share}%") for name in names]
+        budget = Budget.parse(f"{resource}={share}%")
         try:
-            return self._used(budgets, self._solved(budgets))
+            return self._used(budget, self._planned(budget))
         except InfeasibleError as refusal:
-            possible = str(refusal).split("The smallest possible is ")[1].split(". Ask")[0]
-            least = {text.split("=")[0]: Budget.parse(text.split(" ")[0]) for text in possible.split(" and ")}
-            met = [least.get(budget.resource, budget) for budget in budgets]
-            self._used(met, self._solved(met))
-            shares = [f"{n} {share_above(b.amount, self.full[n])}" for n, b in least.items()]
-            return f"at least {', '.join(shares)}"
+            possible = str(refusal).split("The smallest possible is ")[1].split(" ")[0]
+            least = Budget.parse(possible)
+            self._used(least, self._planned(least))
+            return f"at least {share_above(least.amount, self.full[resource])}"
 
-    def _solved(self, budgets: Sequence[Budget]) -> Solution:
-        needed = [meter for meter in self.meters if meter.quantity in {budget.quantity for budget in budgets}]
+    def _planned(self, budget: Budget) -> Plan:
         begin = perf_counter()
-        limits = limits_of(budgets, needed, self.selection.coupling.size)
-        solution = solve(self.selection, needed, limits)
-        kind = "train-memory" if any(b.resource == "train-memory" for b in budgets) else "counted"
-        self.seconds[kind].append(perf_counter() - begin)
-        return solution
+        plan = plan_within(self.selection, [budget], self.setup)
+        self.seconds.append(perf_counter() - begin)
+        return plan
 
-    def _used(self, budgets: Sequence[Budget], solution: Solution) -> str:
-        slim = ranp.slim(self.network.model, self.selection.build(solution.stays))
-        found = self._weighed(slim)
-        shares = [found[b.resource] / b.limit(self.full[b.resource]) for b in budgets]
-        if max(shares) > 1:
-            self.above += 1
-        if max(shares) < ENOUGH:
-            self.short.append(f"{' '.join(b.text for b in budgets)}: {solution.note}")
-        return f"{100 * max(shares):.2f} %{' !' if max(shares) > 1 else ''}"
+    def _used(self, budget: Budget, plan: Plan) -> str:
+        slim = ranp.slim(self.model, plan)
+        used = self.weighed(budget.resource, slim) / budget.limit(self.full[budget.resource])
+        if used > 1:
+            self.above.append(f"{budget.text}: {used:.2%}")
+        if used < ENOUGH:
+            self.short.append(f"{budget.text}: {plan.settings.get('budget_note', 'nothing is said')}")
+        return f"{100 * used:.2f} %{' !' if used > 1 else ''}"
+
+
+def copied(network: nn.Module) -> nn.Module:
+    """A copy with the same weights, which a judge may run in any mode."""
+    return deepcopy(network)
+
+
+def _to_meta(value: Any) -> Any:
+    return value.to("meta") if isinstance(value, Tensor) else value
 
 
 def _no_loss(output: Any, target: Any) -> Any:
     raise AssertionError("magnitudes need no loss")
 
 
-def _timed(action: Callable[[], None]) -> float:
-    begin = perf_counter()
-    action()
-    return perf_counter() - begin
-
-
 def run(*, quick: bool) -> None:
-    rows, notes, times, above, solved = [], [], [], 0, 0
+    header = ("network", "budget of", *(f"{share} %" for share in SHARES))
+    rows, notes, times, above, solved = [], [], [], [], 0
+    show = partial(print, flush=True)
     for network in networks(quick):
         judge = Judge(network)
-        for names in (*((name,) for name in RESOURCES), *combinations(RESOURCES, 2)):
-            cells = [judge.cell(names, share) for share in SHARES]
-            rows.append((network.name, " + ".join(names), *cells))
+        for resource in RESOURCES:
+            cells = [judge.cell(resource, share) for share in SHARES]
+            rows.append((network.name, resource, *cells))
             solved += len(cells)
+            show("| " + " | ".join(rows[-1]) + " |")
         notes += [f"{network.name}, {text}" for text in judge.short]
-        above += judge.above
-        counted, memory = judge.seconds["counted"], judge.seconds["train-memory"]
-        traced = judge.prepared
-        times.append((network.name, f"{max(counted):.3f}", f"{traced:.1f}", f"{max(memory):.2f}"))
-        del judge
-    header = ("network", "budget of", *(f"{share} %" for share in SHARES))
-    told = (
-        f"{above} of {solved} slim networks are above a budget. A cell is the share of the most binding budget that "
-        "the slim network uses, by its own profile; `at least`: refused, and the smallest possible value, "
-        f"which is then met. The solver stops at {100 * FULL:g} %.",
-        "RANP-f's ranking of magnitudes (no data), costs at the network's own size, Adam in float32.",
+        above += [f"{network.name}, {text}" for text in judge.above]
+        times.append((network.name, f"{max(judge.seconds):.1f}"))
+    remarks = (
+        f"{len(above)} of {solved} slim networks are above a budget{': ' if above else ''}{'; '.join(above)}. A cell "
+        "is the share of the budget that the slim network uses: flops and macs by `torch.utils.flop_counter`, params "
+        "by counting elements, memory by torch's saved tensors, train-memory by the events of torch's allocator, each "
+        "against the same figure of the full network; `at least`: refused, and the smallest possible, which is met.",
+        "RANP-f's ranking of magnitudes (no data), Adam in float32.",
         *(f"Less than {100 * ENOUGH:g} % used: {note}." for note in notes),
     )
-    print(table("Budgets", header, rows, told))
-    print(
-        table(
-            "Seconds, once scores exist",
-            ("network", "FLOPs, parameters, memory: slowest", "step traces", "training memory: slowest after them"),
-            times,
-            (f"torch {torch.__version__}, {torch.get_num_threads()} thread(s); one measurement each.",),
-        )
-    )
+    show(table("Budgets", header, rows, remarks))
+    show(table("Seconds of the slowest budget", ("network", "seconds"), times, ()))

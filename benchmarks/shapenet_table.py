@@ -42,7 +42,7 @@ def plan_of(
     if how.balance:
         scores = ranp.balance(scores)
     if how.resource is not None:
-        scores = ranp.reweight(scores, ranp.measure(trace, how.resource), strength)
+        scores = ranp.reweight(scores, ranp.measure(trace, how.resource, convention="paper"), strength)
     largest = ranp.max_sparsity(scores, trace, scope=how.scope)
     return ranp.select(scores, trace, sparsity=min(SPARSITY, largest), scope=how.scope), largest
 

@@ -31,6 +31,7 @@ WRONG: dict[str, list[Any]] = {
     "seed": [-1, 2**64, 0.5],
     "step": ["adam"],
     "checkpointing": ["no"],
+    "convention": ["torch", 1],
     "unchecked": [0],
 }
 

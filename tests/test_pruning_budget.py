@@ -55,7 +55,7 @@ def pruned(**options: Any) -> ranp.Pruned:
 )
 def test_every_method_meets_a_pair_of_budgets(method: str) -> None:
     result = pruned(budget=["flops=30%", "params=40%"], method=method)
-    full, slim = (ranp.profile(m, batches()[0][0], convention="paper") for m in (Small(), result.model))
+    full, slim = (ranp.profile(m, batches()[0][0]) for m in (Small(), result.model))
     assert slim.flops <= 0.3 * full.flops
     assert slim.params <= 0.4 * full.params
     assert max(slim.flops / (0.3 * full.flops), slim.params / (0.4 * full.params)) > 0.9
@@ -137,8 +137,8 @@ def test_reweighting_by_other_resources() -> None:
 
 def test_rounded_widths_hold_the_budget() -> None:
     result = pruned(budget="flops=40%", round_to=8)
-    full = ranp.profile(Small(), batches()[0][0], convention="paper").flops
-    assert ranp.profile(result.model, batches()[0][0], convention="paper").flops <= 0.4 * full
+    full = ranp.profile(Small(), batches()[0][0]).flops
+    assert ranp.profile(result.model, batches()[0][0]).flops <= 0.4 * full
     assert all(width % 8 == 0 for name, width in result.plan.widths.items() if name != "head")
 
 

@@ -51,6 +51,8 @@ class Options:
             is another word for ``fill="time"``.
         fill: ``"time"``: free channels. Within the budgets, layers are widened while the measured step does not get
             slower, since machines compute 8 or 16 channels at once. ``"none"``: not so. Default: with a budget of time.
+        convention: How FLOPs, multiply-adds and memory are counted: ``"true"``, as torch does; ``"paper"`` or
+            ``"equation"``, as the paper's tables or its text do.
         init: ``"copy"`` keeps the weights that stay (right for a pretrained model); ``"glorot"``, ``"orthogonal"``,
             ``"kaiming"`` or a function draw new ones, as the paper does. Names leave frozen parameters as they are.
         max_batches: Score on no more than this many batches.
@@ -75,6 +77,7 @@ class Options:
     min_channels: int = 1
     round_to: int | str = 1
     fill: str | None = None
+    convention: str = "true"
     init: Initialiser = "copy"
     max_batches: int | None = None
     seed: int = 0
@@ -87,6 +90,7 @@ class Options:
         from ranp.choosing.budgets import parse_all
         from ranp.choosing.selection import check_sparsity
         from ranp.choosing.ties import TIES
+        from ranp.costs.counting import CONVENTIONS
         from ranp.costs.step import TrainingStep
         from ranp.slimming.initialisation import COPY, check_initialiser
 
@@ -102,6 +106,7 @@ class Options:
             "checkpointing": arguments.flag("checkpointing", self.checkpointing),
             "unchecked": arguments.flag("unchecked", self.unchecked),
             "mode": arguments.choice("mode", self.mode, ("train", "eval")),
+            "convention": arguments.choice("convention", self.convention, CONVENTIONS),
             "seed": arguments.seed(self.seed),
         }
         if self.max_batches is not None:

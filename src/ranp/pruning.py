@@ -141,7 +141,8 @@ def prune(
     tracer = Tracer(unwrap(model), example)
 
     trace = tracer.trace()
-    costs = chosen.how.costs(trace, resource, setup)  # what cannot be measured is refused before anything is scored
+    # What cannot be measured is refused before anything is scored.
+    costs = chosen.how.costs(trace, resource, setup, convention=chosen.convention)
     scores = score(
         model,
         batches,
@@ -196,10 +197,11 @@ def prune_scored(
     """
     how, example = options.how, tracer.example
     setup = StepSetup(unwrap(model), example, TrainingStep()) if setup is None else setup
-    costs = how.costs(trace, options.resource, setup) if costs is None else costs
+    if costs is None:
+        costs = how.costs(trace, options.resource, setup, convention=options.convention)
     scores = how.weigh(raw, costs, options.strength)
     init = options.init if isinstance(options.init, str) else "function"
-    told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init}
+    told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init, "convention": options.convention}
     if costs is not None:
         told |= {"resource": costs.resource, "strength": STRENGTH if options.strength is None else options.strength}
     told |= settings or {}
@@ -207,7 +209,14 @@ def prune_scored(
     def chosen(trace: Trace) -> Plan:
         selection = options.selection(scores, trace)
         if options.sparsity is None:
-            return plan_within(selection, options.budgets, setup, settings=told, fill=options.fills)
+            return plan_within(
+                selection,
+                options.budgets,
+                setup,
+                settings=told,
+                convention=options.convention,
+                fill=options.fills,
+            )
         remembered = {**selection.made_by, "exact": options.exact, **told}
         return selection.plan(options.sparsity, exact=options.exact, settings=remembered)
 
@@ -220,7 +229,7 @@ def prune_scored(
     network = copied
     if options.init != "copy":
         network = apply_plan(model, plan, example=example, init=options.init, seed=options.seed)
-    report = Report.of(trace, plan, network, example, verification)
+    report = Report.of(model, trace, plan, network, example, verification, convention=options.convention)
     return Pruned(network, plan, scores, report, trace, verification, raw, setup)
 
 

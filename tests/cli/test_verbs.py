@@ -244,7 +244,7 @@ def test_a_task_scores_a_network_of_ones_own(
     arguments = "--task shapenet --size 8 --max-batches 2 --method layerwise --sparsity 0.3 --dry-run --json".split()
     value = json.loads(told(capsys, "prune", f"{CODE}:small", *arguments))
     assert value["settings"]["batches"] == 2
-    assert value["layers"][0]["memory"]["before"] == 4 * 8**3
+    assert value["layers"][0]["memory"]["before"] == 4 * 4 * 8**3  # bytes
 
 
 def test_search_gives_the_largest_feasible_sparsity(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from ranp.page.material import collect
 from ranp.page.rebuilding import Absent, network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
 from ranp.reporting.folder import write_run
-from ranp.reporting.format import MB, UNITS, scaled, unit
+from ranp.reporting.format import MIB, UNITS, scaled, unit
 from ranp.reporting.report import Report
 from ranp.reporting.study import Study
 from ranp.slimming.storage import NETWORKS, register_network
@@ -63,7 +63,7 @@ def test_totals_are_those_of_the_report(folder: Path, told: Read) -> None:
         (report.channels, 0.0, ""),
         (report.params, 0.0, ""),
         (report.flops, UNITS[small], f" {small}"),
-        (report.memory, MB, " MB"),
+        (report.memory, MIB, " MiB"),
     ):
         assert f"{LESS}{amount.removed * 100:.1f} %" in told.text
         assert re.search(
@@ -281,7 +281,7 @@ def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp
         "removed": 0.0,
         "params": 100,
         "flops": 2_000_000,
-        "memory": 262144,
+        "memory": 1048576,
         "losses": [1.0],
         "accuracy": 0.7,
         "miou": 0.5,

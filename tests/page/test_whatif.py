@@ -23,10 +23,15 @@ def test_every_position_is_a_step_of_the_runs_own_method() -> None:
 
 def test_numbers_are_those_of_the_study() -> None:
     there = positions(STUDY)[2]
-    assert there["cells"][0] == ["37.5 %", f"1.51 MFLOPs\n{LESS}74.9 %", f"0.95 MB\n{LESS}50.0 %", f"555\n{LESS}55.0 %"]
+    assert there["cells"][0] == [
+        "37.5 %",
+        f"1.51 MFLOPs\n{LESS}74.9 %",
+        f"0.24 MiB\n{LESS}50.0 %",
+        f"555\n{LESS}55.0 %",
+    ]
     assert there["cells"][1] == ["infeasible", *3 * ["\N{EN DASH}"]]
     assert there["text"] == (
-        f"RANP-f at 50.0 % keeps 5 of 8 channels: 1.51 MFLOPs ({LESS}74.9 %), 0.95 MB ({LESS}50.0 %), 555 parameters "
+        f"RANP-f at 50.0 % keeps 5 of 8 channels: 1.51 MFLOPs ({LESS}74.9 %), 0.24 MiB ({LESS}50.0 %), 555 parameters "
         f"({LESS}55.0 %). "
         "Vanilla NP is infeasible at 50.0 %: some layer would lose all its channels. Its largest feasible sparsity is "
         "26.00 %."

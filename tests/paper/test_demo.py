@@ -51,8 +51,8 @@ def test_figures_are_those_of_the_networks(shown: demo.Demonstration) -> None:
     assert (full.name, ours.name, blind.name) == ("full", "ranp-f", "random")
     example = torch.empty(1, 1, 8, 8, 8, device="meta")
     for one in shown.comparison.contenders:
-        found = ranp.profile(shown.runs[one.name].model, example, convention="paper")
-        assert (one.params, one.flops, one.memory) == (found.params, found.flops, found.memory)
+        found = ranp.profile(shown.runs[one.name].model, example)
+        assert (one.params, one.flops, one.memory) == (found.params, found.flops, found.memory_bytes)
         assert len(one.seconds) == TINY.rounds
         assert evaluate(shown.folder / one.name, TASK) == {"miou": one.miou, "accuracy": one.accuracy}
     assert full.removed == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import ranp
+from benchmarks.judges import saved_bytes
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.paper.models import UNet3d
@@ -66,13 +68,15 @@ def pruned(name: str, **options: Any) -> tuple[nn.Module, Tensor, ranp.Pruned]:
     return model, example, ranp.prune(model, [(example, None)], lambda output, _: output.sum(), **options)
 
 
+@pytest.mark.parametrize("convention", ["true", "paper", "equation"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_totals_are_those_of_profiling_both_networks(name: str) -> None:
-    model, example, result = pruned(name)
-    before, after = (ranp.profile(m, example, convention="paper") for m in (model, result.model))
+def test_totals_are_those_of_profiling_both_networks(name: str, convention: str) -> None:
+    model, example, result = pruned(name, convention=convention)
+    before, after = (ranp.profile(m, example, convention=convention) for m in (model, result.model))
+    assert result.report.convention == convention
     for figure in FIGURES:
-        amount = getattr(result.report, figure)
-        assert amount == Amount(getattr(before, figure), getattr(after, figure)), figure
+        amount, source = getattr(result.report, figure), "memory_bytes" if figure == "memory" else figure
+        assert amount == Amount(getattr(before, source), getattr(after, source)), figure
         rows = [getattr(row, figure) for row in result.report.layers]
         assert (sum(r.before for r in rows), sum(r.after for r in rows)) == (amount.before, amount.after)
         assert all(r.before >= r.after >= 0 for r in rows)
@@ -85,6 +89,8 @@ def test_true_figures_are_those_of_torch(name: str) -> None:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             network.eval()(example)
         assert getattr(result.report.true_flops, side) == counter.get_total_flops()
+        assert getattr(result.report.flops, side) == counter.get_total_flops()
+        assert getattr(result.report.memory, side) == saved_bytes(copy.deepcopy(network), example)
         assert getattr(result.report.true_params, side) == sum(p.numel() for p in network.parameters())
 
 
@@ -131,15 +137,15 @@ def test_columns_line_up_and_widths_are_read_off_the_text() -> None:
 
 
 def test_numbers_that_could_not_be_compared_are_said() -> None:
-    _, example, result = pruned("linear")
+    model, example, result = pruned("linear")
     unchecked = ranp.Verification(None, math.nan, True, None, "not finite")
-    report = Report.of(result.trace, result.plan, result.model, example, unchecked)
+    report = Report.of(model, result.trace, result.plan, result.model, example, unchecked)
     assert report.checks is not None
     assert report.checks.max_error is None
     assert "numeric: NOT CHECKED" in str(report)
     assert "not finite" in str(report)
     failed = Report.of(
-        result.trace, result.plan, result.model, example, ranp.Verification(False, 0.5, True, False, "x")
+        model, result.trace, result.plan, result.model, example, ranp.Verification(False, 0.5, True, False, "x")
     )
     assert "numeric: FAILED" in str(failed)
 

@@ -260,8 +260,12 @@ def random_plan(trace: Trace, rng: np.random.Generator, sparsity: float, scope: 
 def assert_priced(model: nn.Module, inputs: object, trace: Trace, plan: Plan) -> None:
     """What the trace says that a slim network will cost is what it costs."""
     slim = ranp.slim(model, plan)
-    true = ranp.profile(slim, inputs, convention="paper")
-    bill = Prices(trace).at(Choice.of_plan(trace, plan))
+    counted = ranp.profile(slim, inputs, convention="paper")
+    choice = Choice.of_plan(trace, plan)
+    bill = Prices(trace, "paper").at(choice)
     assert bill.params == sum(parameter.numel() for parameter in slim.parameters())
-    assert bill.module_params == true.params
-    assert (bill.macs, bill.flops, bill.memory) == (true.macs, true.flops, true.memory)
+    assert bill.module_params == counted.params
+    assert (bill.macs, bill.flops, bill.memory) == (counted.macs, counted.flops, counted.memory)
+    true = ranp.profile(slim, inputs)
+    assert Prices(trace).at(choice).flops == true.flops
+    assert Prices(trace).at(choice).macs == true.macs

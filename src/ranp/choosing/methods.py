@@ -50,13 +50,20 @@ class Method:
             raise UnsupportedError(f"a method needs a name, got {arguments.shown(self.name)}. Pass a non-empty string.")
         arguments.flag("balance", self.balance)
 
-    def costs(self, trace: Trace, resource: Resource | None = None, setup: StepSetup | None = None) -> Costs | None:
+    def costs(
+        self,
+        trace: Trace,
+        resource: Resource | None = None,
+        setup: StepSetup | None = None,
+        *,
+        convention: str = "true",
+    ) -> Costs | None:
         """What the layers cost in the method's own resource, or in another one; None if it looks at no cost.
 
         Resources of a training step need its ``setup``.
         """
         resource = self.resource if resource is None else resource
-        return None if resource is None else measure(trace, resource, setup=setup)
+        return None if resource is None else measure(trace, resource, convention=convention, setup=setup)
 
     def weigh(self, scores: Scores, costs: Costs | None, strength: float | None = None) -> Scores:
         """Step 4 as the method says: balanced over layers, then reweighted by cost."""

@@ -156,7 +156,8 @@ def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float)
         scores, found = scored(setup, network, at, progress)
     selection = setup.options.selection(scores, found)
     plan = plan_for(selection, StepSetup(network, at, step), allowed)
-    full, slim = (Prices.of(found).at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))
+    prices = Prices.of(found, setup.options.convention)
+    full, slim = (prices.at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))
     peak = float(plan.settings["budget"][0]["after"])
     return plan, {"flops": slim.flops / full.flops, "params": slim.params / full.params, "train_memory": peak}
 

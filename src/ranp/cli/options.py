@@ -100,6 +100,7 @@ PRUNING: Mapping[str, Any] = {
         _flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW),
     ],
     "mode": Annotated[str, _flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
+    "convention": Annotated[str, _flag("true (as torch counts), paper or equation: what FLOPs and memory are.", _HOW)],
     "init": Annotated[str, _flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
     "max_batches": Annotated[
         int | None, _flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)

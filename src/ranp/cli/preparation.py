@@ -102,7 +102,8 @@ def scored(setup: Setup, network: nn.Module, example: Any, progress: Any) -> tup
         seed=options.seed,
         progress=progress,
     )
-    return options.how.weigh(raw, options.how.costs(found, options.resource), options.strength), found
+    costs = options.how.costs(found, options.resource, convention=options.convention)
+    return options.how.weigh(raw, costs, options.strength), found
 
 
 def _no_loss(output: Any, target: Any) -> Any:

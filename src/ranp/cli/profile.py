@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ranp.paper.naming import Network
     from ranp.tracing.trace import Trace
 
-_HEADER = ("Param MB", "GFLOPs", "Memory MB")
+_HEADER = ("Param MiB", "GFLOPs", "Memory MiB")
 
 
 def profile(

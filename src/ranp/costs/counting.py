@@ -25,7 +25,9 @@ from math import prod
 
 from ranp.running.recording import LAYER_KIND, NORM_KIND, LeafCall
 
-CONVENTIONS = ("paper", "equation", "true")
+CONVENTIONS = ("true", "paper", "equation")
+FLOAT32 = 4
+"""Bytes of an activation, as the paper counts them."""
 
 _FREE = re.compile(
     r"ReLU6?|(Adaptive|Fractional)?MaxPool[123]d|MaxUnpool[123]d|(Feature)?(Alpha)?Dropout[123]?d?|Identity|Sequential"

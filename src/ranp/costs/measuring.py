@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +35,11 @@ from torch.utils._pytree import tree_map
 
 from ranp import arguments
 from ranp.costs import quantities
-from ranp.costs.counting import CONVENTIONS, call_flops, call_macs, call_memory
+from ranp.costs.counting import CONVENTIONS, FLOAT32, call_flops, call_macs, call_memory
 from ranp.costs.layers import leaves_of, owner, row_of
+from ranp.costs.memory import kept_by_module
 from ranp.costs.profiles import Profile, ProfileRow
-from ranp.costs.step import StepSetup
+from ranp.costs.step import StepSetup, trace_step
 from ranp.costs.step.running import brief
 from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.running import calling, copies, dataless, randomness
@@ -47,7 +48,7 @@ from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
-_FLOAT32 = 4
+Result = TypeVar("Result")
 
 Costing = Callable[[Trace], Mapping[str, float]]
 """A function that returns one cost per layer of the trace."""
@@ -95,7 +96,7 @@ class Costs(Mapping[str, float]):
 
 
 def measure(
-    trace: Trace, resource: Resource = "flops", *, convention: str = "paper", setup: StepSetup | None = None
+    trace: Trace, resource: Resource = "flops", *, convention: str = "true", setup: StepSetup | None = None
 ) -> Costs:
     """Counts what each layer costs by itself, its norm and activation left out.
 
@@ -106,8 +107,8 @@ def measure(
         resource: ``"flops"`` of the layer, ``"memory"``: its output elements, ``"params"``: its weight and bias, any
             other name of ``ranp.costs.quantities``, or a function of the trace that returns one finite number >= 0 for
             every layer. Several are averaged, each as a share of its costliest layer.
-        convention: For FLOPs: ``"paper"`` counts as the tables do, ``"equation"`` as tau in the text, ``"true"`` as
-            ``torch.utils.flop_counter``. Output elements and parameters are the same in all three.
+        convention: For FLOPs: ``"true"`` counts as ``torch.utils.flop_counter``, ``"paper"`` as the paper's tables do,
+            ``"equation"`` as tau in its text. Output elements and parameters are the same in all three.
         setup: What a training step of the network is, for ``"train-memory"`` and ``"time"``.
 
     Raises:
@@ -122,8 +123,8 @@ def measure(
             )
         quantity = quantities.find(resource, "resource", quantities.resources(of_step=setup is not None))
         source: Any = convention
-        if setup is not None and quantity.is_of_step:
-            source = setup if quantity.is_measured else setup.full(inference=quantity.is_inference)
+        if setup is not None and quantity.needs_step:
+            source = setup if quantity.is_measured else setup.full(part=quantity.part)
         by_layer = quantity.by_layer and quantity.by_layer(trace, source)
         return Costs(_complete(trace, by_layer, str(resource)), str(resource), convention)
     if callable(resource):
@@ -162,7 +163,7 @@ def _complete(trace: Trace, given: object, label: str) -> dict[str, float]:
 def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Profile:
     """Counts parameters, FLOPs and memory of a network on one example, without its weights or activations.
 
-    A data-free copy is run, in eval mode and, for the ``true`` memory, once more in train mode. Only a network whose
+    A data-free copy is run in eval mode and, for the ``true`` memory, another one in train mode. Only a network whose
     Python code asks for the values of tensors is copied and run for real. The model itself is never touched.
 
     ``true`` memory is what the autograd graph keeps when the forward pass of a training step ends: the inputs, which
@@ -183,11 +184,42 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
         UnsupportedError: Unknown convention, or the network does not run on the example.
     """
     _check(convention)
+
+    kept = kept_for_backward(model, example) if convention == "true" else {}
+
+    def observed(copy: nn.Module, inputs: Any, mode: AbstractContextManager[Any]) -> Profile:
+        return _observe(copy, inputs, mode, convention, kept)
+
+    return _on_a_copy(model, example, observed)
+
+
+def kept_for_backward(model: nn.Module, example: Any) -> dict[str, Kept]:
+    """What a training step of the network keeps for its backward pass, by module: the ``true`` memory of ``profile``.
+
+    Raises:
+        UnsupportedError: The network does not run on the example.
+    """
+    refusal = UnsupportedError("")
+    for inputs, share in ((example, 1), (calling.at_least_two(example), 2)):
+        try:
+            found = kept_by_module(trace_step(model, inputs, step=None, training=True))
+        except UnsupportedError as error:
+            refusal = error
+            continue
+        if share > 1:
+            logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", refusal)
+        return {name: Kept(item.elements // share, item.bytes // share) for name, item in found.items()}
+    return _on_a_copy(model, example, _training_memory)
+
+
+def _on_a_copy(
+    model: nn.Module, example: Any, act: Callable[[nn.Module, Any, AbstractContextManager[Any]], Result]
+) -> Result:
+    """Acts on a copy without data, or, where the network's code asks for values, on a real one."""
     model = calling.unwrap(model)
     with randomness.untouched_rng():
         try:
-            mode = dataless.MetaMode()
-            return _observe(copies.copy_model(model, meta=True), dataless.to_meta(example), mode, convention)
+            return act(copies.copy_model(model, meta=True), dataless.to_meta(example), dataless.MetaMode())
         except RanpError:
             raise
         except Exception as error:  # The network's own code may raise anything.
@@ -200,7 +232,7 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
             logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, brief(error))
         inputs = tree_map(lambda x: x.detach().clone() if isinstance(x, Tensor) else x, example)
         try:
-            return _observe(copies.copy_model(model, meta=False), inputs, nullcontext(), convention)
+            return act(copies.copy_model(model, meta=False), inputs, nullcontext())
         except Exception as error:
             raise UnsupportedError(
                 f"{type(model).__name__} does not run on the example ({brief(error)}); pass the inputs"
@@ -208,7 +240,7 @@ def profile(model: nn.Module, example: Any, *, convention: str = "true") -> Prof
             ) from error
 
 
-def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Kept] | None = None) -> Profile:
+def profile_of(trace: Trace, *, convention: str = "true", kept: Mapping[str, Kept] | None = None) -> Profile:
     """Counts what ``profile`` counts from a trace, so that nothing runs twice. Parameters count as 4 bytes each.
 
     Args:
@@ -222,7 +254,7 @@ def profile_of(trace: Trace, *, convention: str = "paper", kept: Mapping[str, Ke
     _check(convention)
     if convention == "true" and kept is None:
         raise UnsupportedError("a trace does not hold training memory; use ranp.profile for convention='true'")
-    parameters = {name: Kept(prod(shape), prod(shape) * _FLOAT32) for name, shape in trace.parameters.items()}
+    parameters = {name: Kept(prod(shape), prod(shape) * FLOAT32) for name, shape in trace.parameters.items()}
     return _assemble(convention, leaves_of(trace), trace.calls, trace.ops, kept or {}, parameters)
 
 
@@ -230,35 +262,29 @@ def _check(convention: str) -> None:
     arguments.choice("convention", convention, CONVENTIONS)
 
 
-def _observe(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], convention: str) -> Profile:
+def _observe(
+    model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], convention: str, kept: Mapping[str, Kept]
+) -> Profile:
     """Runs a copy and counts. The copy is left in whatever state the runs leave it in."""
     model.eval()
     with torch.no_grad(), ModuleStack(model) as stack, LeafRecorder(model) as leaves, mode, OpRecorder(stack) as ops:
         calling.call(model, inputs)
     parameters = {name: Kept(p.numel(), p.numel() * p.element_size()) for name, p in model.named_parameters()}
-    kept = _training_memory(model, inputs, mode) if convention == "true" else {}
     kinds = {name: type(module).__name__ for name, module in model.named_modules()}
     return _assemble(convention, leaves.kinds, leaves.calls, ops.ops, kept, parameters, kinds)
 
 
 def _training_memory(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any]) -> dict[str, Kept]:
-    """What a training step keeps for its backward pass, by innermost module."""
+    """The same of a network that asks for values in train mode, or does not run in it."""
     try:
         return _kept(model, inputs, mode, training=True)
     except Exception as error:  # The network's own code may raise anything; in eval mode it is known to run.
-        refusal = error
-    doubled = calling.at_least_two(inputs)
-    try:
-        kept = _kept(model, doubled, mode, training=True)
-    except Exception:
         logger.warning(
             "%s does not run in train mode on this example (%s); memory is that of eval mode with gradients",
             type(model).__name__,
-            brief(refusal),
+            brief(error),
         )
         return _kept(model, inputs, mode, training=False)
-    logger.info("train mode refuses a batch of one (%s); memory is half of that of a batch of two", brief(refusal))
-    return {name: Kept(item.elements // 2, item.bytes // 2) for name, item in kept.items()}
 
 
 def _kept(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], *, training: bool) -> dict[str, Kept]:
@@ -291,7 +317,7 @@ def _assemble(
         if convention != "true":
             elements = call_memory(call)
             flops, macs = call_flops(call, convention), call_macs(call)
-            add(call.module, flops=flops, macs=macs, memory=elements, memory_bytes=elements * _FLOAT32)
+            add(call.module, flops=flops, macs=macs, memory=elements, memory_bytes=elements * FLOAT32)
     if convention == "true":
         for op in ops:
             add(row_of(op.module, leaves), flops=op.flops, macs=op.flops // 2)
@@ -302,7 +328,7 @@ def _assemble(
         if convention == "true":
             add(row, params=item.elements, params_bytes=item.bytes)
         elif row in leaves:
-            add(row, params=item.elements, params_bytes=item.elements * _FLOAT32)
+            add(row, params=item.elements, params_bytes=item.elements * FLOAT32)
     names = {**(kinds or {}), **leaves}
     figures = ("params", "macs", "flops", "memory", "params_bytes", "memory_bytes")
     made = (ProfileRow(name, names.get(name, ""), *(row[figure] for figure in figures)) for name, row in rows.items())

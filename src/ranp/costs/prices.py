@@ -1,21 +1,25 @@
-"""What a slim network will cost, from the trace alone: FLOPs, multiply-adds, parameters and memory of any choice.
+"""What a slim network will cost, from the trace alone: FLOPs, multiply-adds and parameters of any choice of channels.
 
-Every figure of the paper's convention is a sum of products of sizes, and every size is a count of classes of channels
-that stay. So the cost of a choice is a few array operations, and a search may ask for thousands of them.
+Every figure is a sum of products of sizes, and every size is a count of classes of channels that stay. So the cost of a
+choice is a few array operations, and a search may ask for thousands of them. What torch counts is asked of torch: the
+formula of each operator, given the sizes that it has in the slim network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
+from typing import Any
 
 import numpy as np
+from torch.utils._pytree import tree_map
 
-from ranp.costs.counting import fan_in, is_softmax, rates
+from ranp import arguments
+from ranp.costs.counting import CONVENTIONS, FLOAT32, fan_in, is_softmax, rates
 from ranp.costs.layers import owned_by_leaves
-from ranp.errors import UnsupportedError
-from ranp.running.recording import LAYER_KIND, LeafCall
+from ranp.running.recording import LAYER_KIND, LeafCall, OpCall, Shape, flops_at
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Ints, Layout
 from ranp.tracing.trace import Layer, Trace
@@ -23,14 +27,15 @@ from ranp.tracing.trace import Layer, Trace
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Costs of a network in the paper's convention; parameters are all of them.
+    """Costs of a network in one convention; parameters are all of them.
 
     Attributes:
         params: Parameters, those of no leaf module included.
         module_params: Those of leaf modules, which the paper's convention counts.
-        macs: Multiply-adds of convolutions and linear layers.
+        macs: Multiply-adds.
         flops: FLOPs.
-        memory: Elements of activations.
+        memory: Elements of activations as the paper's convention counts them; 0 in ``"true"``, where a trace alone
+            does not tell what a training step keeps.
     """
 
     params: int
@@ -38,6 +43,11 @@ class Bill:
     macs: int
     flops: int
     memory: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory at 4 bytes per element."""
+        return FLOAT32 * self.memory
 
 
 class Prices:
@@ -53,26 +63,92 @@ class Prices:
 
     Args:
         trace: Of the full network.
-        convention: ``"paper"`` or ``"equation"``: how FLOPs are counted.
-
-    Raises:
-        UnsupportedError: The convention has no rules by module.
+        convention: ``"true"``, ``"paper"`` or ``"equation"``: how FLOPs are counted.
     """
 
-    def __init__(self, trace: Trace, convention: str = "paper") -> None:
-        if convention not in ("paper", "equation"):
-            raise UnsupportedError(f"convention={convention!r} has no prices. Pass 'paper' or 'equation'.")
+    def __init__(self, trace: Trace, convention: str = "true") -> None:
+        arguments.choice("convention", convention, CONVENTIONS)
         layout = Layout.of(trace)
-        counted = _Counted()
+        self._counted = _Counted()
         dims = dict(zip(trace.dims, layout.dim_classes(), strict=True))
-        layers = {layer.name: layer for layer in trace.layers}
-
         cuts: dict[str, dict[int, Ints]] = {}
         for (name, dim), classes in dims.items():
             cuts.setdefault(name, {})[dim] = classes
-        params = [_sizes(shape, cuts.get(name, {}), counted) for name, shape in trace.parameters.items()]
+        params = [_sizes(shape, cuts.get(name, {}), self._counted) for name, shape in trace.parameters.items()]
+        self._params = _Products(params)
         owned = owned_by_leaves(trace)
         self._owned = np.asarray([name in owned for name in trace.parameters], dtype=np.int64)
+        if convention == "true":
+            self._counts: _ByOperator | _ByModule = _ByOperator(trace, layout, self._counted)
+        else:
+            self._counts = _ByModule(trace, layout, self._counted, convention)
+        self._latest: tuple[bytes, Bill] | None = None
+
+    @classmethod
+    def of(cls, trace: Trace, convention: str = "true") -> Prices:
+        """Prices of a trace; the latest are remembered, since searches come back with the same."""
+        for known, how, prices in _LATEST:
+            if known is trace and how == convention:
+                return prices
+        prices = cls(trace, convention)
+        _LATEST[:] = [(trace, convention, prices)]
+        return prices
+
+    def at(self, choice: Choice) -> Bill:
+        """What the network costs with only these channels."""
+        key = choice.stays.tobytes()
+        if self._latest is None or self._latest[0] != key:
+            counts = self._counted.of(choice.stays)
+            params = self._params.of(counts)
+            own = int((params * self._owned).sum())
+            self._latest = (key, Bill(int(params.sum()), own, *self._counts.of(counts)))
+        return self._latest[1]
+
+
+class _ByOperator:
+    """What ``torch.utils.flop_counter`` counts, operator by operator."""
+
+    def __init__(self, trace: Trace, layout: Layout, counted: _Counted) -> None:
+        self._fixed = 0
+        self._ops: list[tuple[OpCall, tuple[tuple[tuple[int, int], int], ...], dict[tuple[int, ...], int]]] = []
+        spans: Sequence[Mapping[tuple[int, int], Ints]] = layout.op_spans or [{}] * len(trace.ops)
+        for op, span in zip(trace.ops, spans, strict=True):
+            held = tuple((at, counted.number(classes)) for at, classes in span.items() if classes.any())
+            if op.call is None or not held:
+                self._fixed += op.flops
+            else:
+                self._ops.append((op, held, {}))
+
+    def of(self, counts: Ints) -> tuple[int, int, int]:
+        """Multiply-adds, FLOPs and memory."""
+        sizes, flops = counts.tolist(), self._fixed
+        for op, held, known in self._ops:
+            key = tuple(sizes[number] for _, number in held)
+            if key not in known:
+                known[key] = flops_at(op.op, _resized(op.call, {at: sizes[number] for at, number in held}))
+            flops += known[key]
+        return flops // 2, flops, 0
+
+
+def _resized(call: Any, sizes: Mapping[tuple[int, int], int]) -> Any:
+    """The call of an operator with other extents of its tensor arguments."""
+    numbers = count()
+
+    def changed(value: Any) -> Any:
+        if not isinstance(value, Shape):
+            return value
+        tensor = next(numbers)
+        return Shape(tuple(sizes.get((tensor, dim), size) for dim, size in enumerate(value.sizes)))
+
+    return tree_map(changed, call)
+
+
+class _ByModule:
+    """What the paper counts, module by module."""
+
+    def __init__(self, trace: Trace, layout: Layout, counted: _Counted, convention: str) -> None:
+        layers = {layer.name: layer for layer in trace.layers}
+        dims = dict(zip(trace.dims, layout.dim_classes(), strict=True))
         results, priced, fans, shared, by_fan, flat, weighs = [], [], [], [], [], [], []
         self._extra = 0
         for call, span in zip(trace.calls, layout.spans, strict=True):
@@ -90,42 +166,16 @@ class Prices:
             by_fan.append(rate[0])
             flat.append(rate[1])
             weighs.append(bool(LAYER_KIND.fullmatch(call.kind)))
-        self._counted = counted
-        self._params, self._results, self._priced, self._fans = map(_Products, (params, results, priced, fans))
+        self._results, self._priced, self._fans = map(_Products, (results, priced, fans))
         arrays = (np.asarray(values, dtype=np.int64) for values in (shared, by_fan, flat, weighs))
         self._shared, self._by_fan, self._flat, self._weighs = arrays
 
-        self._latest: tuple[bytes, Bill] | None = None
-
-    @classmethod
-    def of(cls, trace: Trace, convention: str = "paper") -> Prices:
-        """Prices of a trace; the latest are remembered, since searches come back with the same."""
-        for known, how, prices in _LATEST:
-            if known is trace and how == convention:
-                return prices
-        prices = cls(trace, convention)
-        _LATEST[:] = [(trace, convention, prices)]
-        return prices
-
-    def at(self, choice: Choice) -> Bill:
-        """What the network costs with only these channels."""
-        key = choice.stays.tobytes()
-        if self._latest is None or self._latest[0] != key:
-            self._latest = (key, self._at(choice.stays))
-        return self._latest[1]
-
-    def _at(self, stays: Flags) -> Bill:
-        counts = self._counted.of(stays)
+    def of(self, counts: Ints) -> tuple[int, int, int]:
+        """Multiply-adds, FLOPs and memory."""
         fans, results = self._fans.of(counts) // self._shared, self._results.of(counts)
         each = self._by_fan * fans + self._flat
-        params = self._params.of(counts)
-        return Bill(
-            params=int(params.sum()),
-            module_params=int((params * self._owned).sum()),
-            macs=int((results * fans * self._weighs).sum()),
-            flops=int((self._priced.of(counts) * each).sum()) + self._extra,
-            memory=int(results.sum()),
-        )
+        flops = int((self._priced.of(counts) * each).sum()) + self._extra
+        return int((results * fans * self._weighs).sum()), flops, int(results.sum())
 
 
 _LATEST: list[tuple[Trace, str, Prices]] = []

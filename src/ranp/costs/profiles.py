@@ -76,7 +76,7 @@ class Profile:
 
     @property
     def params_mb(self) -> float:
-        """Size of the parameters in units of 1024^2 bytes."""
+        """Size of the parameters in MiB (1024^2 bytes)."""
         return sum(row.params_bytes for row in self.rows) / _MIB
 
     @property
@@ -85,9 +85,14 @@ class Profile:
         return self.flops / 1e9
 
     @property
+    def memory_bytes(self) -> int:
+        """Size of the activations in bytes."""
+        return sum(row.memory_bytes for row in self.rows)
+
+    @property
     def memory_mb(self) -> float:
-        """Size of the activations in units of 1024^2 bytes."""
-        return sum(row.memory_bytes for row in self.rows) / _MIB
+        """Size of the activations in MiB (1024^2 bytes)."""
+        return self.memory_bytes / _MIB
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -121,7 +126,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as plain values, ready for JSON."""
-        names = ("convention", "params", "macs", "flops", "memory", "params_mb", "gflops", "memory_mb")
+        names = ("convention", "params", "macs", "flops", "memory", "params_mb", "gflops", "memory_mb", "memory_bytes")
         return {
             **{name: getattr(self, name) for name in names},
             "uncounted": list(self.uncounted),
@@ -140,11 +145,11 @@ class Profile:
             )
             for row in self.rows
         ]
-        header = ("layer", "kind", "params", "GFLOPs", "memory MB")
+        header = ("layer", "kind", "params", "GFLOPs", "memory MiB")
         total = ("total", self.convention, f"{self.params:,}", _figure(self.gflops), _figure(self.memory_mb))
         lines = [table([header, None, *body, None, total], left=2)]
         lines.append(
-            f"params {self.params_mb:.2f} MB, {self.gflops:.2f} GFLOPs, memory {self.memory_mb:.2f} MB"
+            f"params {self.params_mb:.2f} MiB, {self.gflops:.2f} GFLOPs, memory {self.memory_mb:.2f} MiB"
             f" ({self.convention} convention)"
         )
         if self.uncounted:

@@ -42,10 +42,11 @@ _BYTES = {
     "KB": 1e3,
 }
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
-_ELEMENTS = {**_COUNTS, **{unit: scale / 4 for unit, scale in _BYTES.items()}}
-"""An activation has 4 bytes in the paper's convention."""
 _SHOWN = {"seconds": ("s", "ms", "us"), "bytes": ("GiB", "MiB", "KiB", "B")}
 _NUMBER = re.compile(r"([0-9][0-9_,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*(\S*)")
+
+
+TRAINING, FORWARD, INFERENCE = "training", "forward", "inference"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,17 +55,18 @@ class Quantity:
 
     Attributes:
         name: As it is written in a budget or as a resource.
-        unit: Of its figures: ``"bytes"``, ``"seconds"``, ``"elements"``, or what is counted.
+        unit: Of its figures: ``"bytes"``, ``"seconds"``, or what is counted.
         description: One line for people.
         by_layer: What each layer needs, for reweighting: from the trace and, for a quantity of a step, the step of the
             full network, for one that is measured, the setup of a step, else the convention. None: it is no resource.
         of_choice: What the network with only these channels needs, exactly, for budgets: from a choice and the
             convention.
         of_network: The same from a network that is really cut, its inputs and the convention; checks ``of_choice``.
-        of_step: For a quantity of a step instead of ``of_choice``: from the step of the full network, and whom to tell
-            of progress, to a function from a step to a figure.
+        of_step: From the step of the full network, and whom to tell of progress, to a function from a step to a figure:
+            for what a trace does not tell; with ``of_choice`` too, in the convention ``"true"`` only.
         is_measured: Whether it is the time of real steps of networks that are really cut, instead of all these.
-        is_inference: Whether the step is one inference, without loss and gradients.
+        part: Which part of a training step that is: ``TRAINING`` (all of it), ``FORWARD`` (the forward pass, with what
+            it keeps for the backward pass) or ``INFERENCE`` (one inference instead).
         rises: Whether more channels never need less; not so of time, where 24 channels may be faster than 20.
         example: A budget of it.
     """
@@ -77,24 +79,24 @@ class Quantity:
     of_network: Callable[[nn.Module, Any, str], float] | None = None
     of_step: Callable[[StepTrace, Progress | None], Callable[[StepTrace], float]] | None = None
     is_measured: bool = False
-    is_inference: bool = False
+    part: str = TRAINING
     rises: bool = True
     example: str = "50%"
 
     @property
     def scales(self) -> Mapping[str, float]:
         """Units in which a figure can be written, each with its factor."""
-        return {"seconds": _SECONDS, "bytes": _BYTES, "elements": _ELEMENTS}.get(self.unit, _COUNTS)
+        return {"seconds": _SECONDS, "bytes": _BYTES}.get(self.unit, _COUNTS)
+
+    @property
+    def needs_step(self) -> bool:
+        """Whether a trace alone does not tell it."""
+        return self.of_choice is None and (self.of_step is not None or self.is_measured)
 
     @property
     def needs_loss(self) -> bool:
-        """Whether it is about a training step, and so about the loss too."""
-        return self.is_of_step and not self.is_inference
-
-    @property
-    def is_of_step(self) -> bool:
-        """Whether it is about a training step or an inference as a whole."""
-        return self.of_step is not None or self.is_measured
+        """Whether it is about a whole training step, and so about the loss too."""
+        return self.needs_step and self.part == TRAINING
 
     def format(self, figure: float) -> str:
         """A figure for people: ``11.89 GFLOPs``, ``1.5 GiB``, ``30.1 ms``."""
@@ -148,7 +150,7 @@ def register(quantity: Quantity) -> Quantity:
 
 def resources(*, of_step: bool = True) -> tuple[str, ...]:
     """Names by which scores can be reweighted; without ``of_step`` those that a trace alone can tell."""
-    found = (one for one in map(QUANTITIES.get, QUANTITIES) if one.by_layer and (of_step or not one.is_of_step))
+    found = (one for one in map(QUANTITIES.get, QUANTITIES) if one.by_layer and (of_step or not one.needs_step))
     short = {full: short for short, full in ALIASES.items()}
     return tuple(short.get(one.name, one.name) for one in found)
 
@@ -156,7 +158,7 @@ def resources(*, of_step: bool = True) -> tuple[str, ...]:
 def budget_examples() -> str:
     """A budget of every quantity that can have one, for help texts."""
     found = map(QUANTITIES.get, QUANTITIES)
-    return ", ".join(f"{one.name}={one.example}" for one in found if one.of_choice or one.is_of_step)
+    return ", ".join(f"{one.name}={one.example}" for one in found if one.of_choice or one.needs_step)
 
 
 def find(name: object, what: str, allowed: Sequence[str] | None = None) -> Quantity:
@@ -190,23 +192,28 @@ def _by_layer(function: str) -> Callable[[Trace, Any], Mapping[str, float]]:
     return by_layer
 
 
-def _counted(name: str, unit: str, description: str, example: str, *, is_resource: bool = True) -> Quantity:
-    """A figure that ``Prices`` tell of a choice and ``profile`` of a network."""
+def _counted(name: str, figure: str, unit: str, description: str, example: str, **more: Any) -> Quantity:
+    """What ``Prices`` tell of a choice and ``profile``, by the name of that figure, of a network."""
 
     def of_choice(choice: Choice, convention: str) -> float:
         from ranp.costs.prices import Prices
 
-        return float(getattr(Prices.of(choice.trace, convention).at(choice), name))
+        return float(getattr(Prices.of(choice.trace, convention).at(choice), figure))
 
     def of_network(network: nn.Module, example: Any, convention: str) -> float:
         from ranp.costs.measuring import profile
 
         if name == "params":
             return sum(parameter.numel() for parameter in network.parameters())
-        return float(getattr(profile(network, example, convention=convention), name))
+        return float(getattr(profile(network, example, convention=convention), figure))
 
-    by_layer = _by_layer(f"{name}_by_layer") if is_resource else None
-    return Quantity(name, unit, description, by_layer, of_choice, of_network, example=example)
+    return Quantity(name, unit, description, of_choice=of_choice, of_network=of_network, example=example, **more)
+
+
+def _kept(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace], float]:
+    from ranp.costs.memory import kept_bytes
+
+    return kept_bytes
 
 
 def _peaks(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace], float]:
@@ -215,13 +222,15 @@ def _peaks(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace]
     return lambda step: peak(step).peak
 
 
-_KEPT, _SECONDS_EACH = _by_layer("kept_by_layer"), _by_layer("seconds_by_layer")
-_MEMORY = "activations in the paper's convention: elements, or bytes at 4 each"
+_OUTPUTS, _KEPT, _SECONDS_EACH = map(_by_layer, ("memory_by_layer", "kept_by_layer", "seconds_by_layer"))
 for _quantity in (
-    _counted("flops", "FLOPs", "FLOPs in the paper's convention", "5%"),
-    _counted("macs", "multiply-adds", "multiply-adds of convolutions and linear layers", "7.5G", is_resource=False),
-    _counted("params", "parameters", "all parameters", "1M"),
-    _counted("memory", "elements", _MEMORY, "25%"),
+    _counted("flops", "flops", "FLOPs", "FLOPs of one call", "5%", by_layer=_by_layer("flops_by_layer")),
+    _counted("macs", "macs", "multiply-adds", "multiply-adds of one call", "7.5G"),
+    _counted("params", "params", "parameters", "all parameters", "1M", by_layer=_by_layer("params_by_layer")),
+    _counted(
+        "memory", "memory_bytes", "bytes", "activations kept for the backward pass", "25%",
+        by_layer=_OUTPUTS, of_step=_kept, part=FORWARD,
+    ),
     Quantity("train-memory", "bytes", "peak of one training step", _KEPT, of_step=_peaks, example="8GiB"),
     Quantity(
         "step-time", "seconds", "one training step, measured on this machine", _SECONDS_EACH,
@@ -229,7 +238,7 @@ for _quantity in (
     ),
     Quantity(
         "latency", "seconds", "one inference, measured on this machine",
-        is_measured=True, is_inference=True, rises=False, example="30ms",
+        is_measured=True, part=INFERENCE, rises=False, example="30ms",
     ),
 ):  # fmt: skip
     register(_quantity)

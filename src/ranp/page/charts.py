@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ranp.page.axes import layout, logarithmic, plain, safe, titled
 from ranp.page.curves import Curve
-from ranp.reporting.format import MB, flops, megabytes
+from ranp.reporting.format import MIB, flops, mebibytes
 from ranp.reporting.looks import look_of, method_name
 
 if TYPE_CHECKING:
@@ -123,19 +123,19 @@ def scatter(points: Sequence[Point]) -> dict[str, Any]:
     for number, method in enumerate(dict.fromkeys(point.method for point in points)):
         members = [point for point in points if point.method == method]
         words = [
-            f"{safe(point.label)}: {flops(point.flops)}, {megabytes(point.memory)}"
+            f"{safe(point.label)}: {flops(point.flops)}, {mebibytes(point.memory)}"
             + (f", {safe(point.remark)}" if point.remark else "")
             for point in members
         ]
         marker = {"size": 13, "color": look_of(method, number).shade, "line": _RIM}
         marker["symbol"] = _SYMBOLS[number % len(_SYMBOLS)]
-        x, y = [point.flops / 1e6 for point in members], [plain(point.memory * MB) for point in members]
+        x, y = [point.flops / 1e6 for point in members], [plain(point.memory * MIB) for point in members]
         traces.append(_trace(method_name(method), x, y, "%{text}<extra></extra>", marker=marker, text=words))
     frame = layout(height=340)
     frame["showlegend"] = len(traces) <= _NAMED
     for axis, title, values in (
         ("xaxis", "MFLOPs", [point.flops / 1e6 for point in points]),
-        ("yaxis", "memory (MB)", [point.memory * MB for point in points]),
+        ("yaxis", "memory (MiB)", [point.memory * MIB for point in points]),
     ):
         frame[axis] |= {"title": titled(title), "rangemode": "tozero"}
         if min(values) > 0 and max(values) / min(values) > 4:

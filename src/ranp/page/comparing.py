@@ -15,7 +15,7 @@ from ranp.page.gather import StoredRun
 from ranp.page.rebuilding import Absent, Bill
 from ranp.page.tables import Group, Table, table_of
 from ranp.page.templates import Chart, Image, Section, render
-from ranp.reporting.format import MB, NOTHING, UNITS, figure, scaled, sentence, share, unit
+from ranp.reporting.format import MIB, NOTHING, UNITS, figure, scaled, sentence, share, unit
 from ranp.reporting.looks import FIGURES, method_name
 
 __all__ = ["comparison", "table_section", "training"]
@@ -75,7 +75,7 @@ def _table(runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent]) -> Tab
         for run in members:
             bill = bills[run.label]
             costs = (
-                (f"{bill.params:,}", scaled(bill.flops, UNITS[small]), scaled(bill.memory, MB))
+                (f"{bill.params:,}", scaled(bill.flops, UNITS[small]), scaled(bill.memory, MIB))
                 if isinstance(bill, Bill)
                 else (NOTHING,) * 3
             )
@@ -86,7 +86,7 @@ def _table(runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent]) -> Tab
             last = [_main(main, run) or NOTHING] if several else figures
             rows.append((run.label, method_name(run.method), share(removed), *costs, *last))
         bodies.append(Group(task if several else "", tuple(rows)))
-    columns = ["network", "method", "channels removed (%)", "parameters", small, "memory (MB)"]
+    columns = ["network", "method", "channels removed (%)", "parameters", small, "memory (MiB)"]
     columns += ["main figure"] if several else [FIGURES.get(name, name) for name in names]
     caption = f"{len(runs)} runs. A click on a column's name sorts by it."
     return table_of(caption, columns, left=(0, 1), groups=tuple(bodies))
@@ -112,7 +112,7 @@ def _costs(key: str, runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absen
     if len({(point.flops, point.memory) for point in points}) < 2:
         return []
     rows = [
-        [point.label, scaled(point.flops, 1e-6), scaled(point.memory, MB), point.remark or NOTHING] for point in points
+        [point.label, scaled(point.flops, 1e-6), scaled(point.memory, MIB), point.remark or NOTHING] for point in points
     ]
     return [
         Chart(
@@ -121,7 +121,7 @@ def _costs(key: str, runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absen
             "What one call costs: FLOPs against memory of activations, one mark for each network. Down and to the left "
             "is cheaper.",
             f"Scatter of FLOPs and memory of {len(points)} networks. The table below has the figures.",
-            table_of("Costs", ("network", "MFLOPs", "memory (MB)", "main figure"), rows),
+            table_of("Costs", ("network", "MFLOPs", "memory (MiB)", "main figure"), rows),
         )
     ]
 

@@ -13,7 +13,7 @@ from ranp.page.templates import Chart, Section, render
 from ranp.page.whatif import slider_of
 from ranp.reporting.causes import listed
 from ranp.reporting.figures import OTHERS, Amount, LayerReport
-from ranp.reporting.format import MB, NOTHING, UNITS, factor, scaled, share, unit
+from ranp.reporting.format import MIB, NOTHING, UNITS, factor, scaled, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
 
@@ -59,7 +59,7 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
             ("Channels", report.channels, 0, ""),
             ("Parameters", report.params, 0, ""),
             ("FLOPs", report.flops, UNITS[small], f" {small}"),
-            ("Memory", report.memory, MB, " MB"),
+            ("Memory", report.memory, MIB, " MiB"),
         ],
         "layers": layers,
         "widths": _widths(report, layers),
@@ -101,12 +101,12 @@ def _widths(report: Report, layers: Sequence[LayerReport]) -> Table:
     for name, row, kind in [*lines, ("all", report, "")]:
         channels, *others = (
             _change(amount, scale)
-            for amount, scale in ((row.channels, 0), (row.params, 0), (row.flops, UNITS[small]), (row.memory, MB))
+            for amount, scale in ((row.channels, 0), (row.params, 0), (row.flops, UNITS[small]), (row.memory, MIB))
         )
         rows.append((name, channels, "", *others, kind))
     return table_of(
         "Every layer before and after. The pale bar is the full width, the solid one stays; * had to stay.",
-        ("layer", "channels", "width", "parameters", small, "memory (MB)", "kind"),
+        ("layer", "channels", "width", "parameters", small, "memory (MiB)", "kind"),
         rows,
         left=(0, 2, 6),
     )

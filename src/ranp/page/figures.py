@@ -14,7 +14,7 @@ from ranp.page.curves import main_figure
 from ranp.page.gather import FULL, StoredRun
 from ranp.page.material import Material
 from ranp.page.rebuilding import Absent, Bill
-from ranp.reporting.format import MB
+from ranp.reporting.format import MIB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,7 +122,7 @@ def _points(task: str, runs: Sequence[StoredRun], material: Material) -> list[Sc
             task,
             method,
             statistics.fmean(bill.flops for bill in members) / 1e9,
-            statistics.fmean(bill.memory for bill in members) * MB,
+            statistics.fmean(bill.memory for bill in members) * MIB,
         )
         for method, members in bills.items()
     ]

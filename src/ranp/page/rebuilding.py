@@ -40,7 +40,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one call of a network takes, in the paper's convention."""
+    """What one call of a network takes; memory in bytes."""
 
     params: int
     flops: int
@@ -91,8 +91,8 @@ def _counted(run: StoredRun, trust: Trust) -> Bill:
     model = hollow(build)
     if run.plan is not None:
         model = apply_plan(model, run.plan, example=example)
-    costs = profile(model, example, convention="paper")
-    return Bill(costs.params, costs.flops, costs.memory)
+    costs = profile(model, example)
+    return Bill(costs.params, costs.flops, costs.memory_bytes)
 
 
 def study_of(run: StoredRun, progress: Progress | None = None, *, trust: Trust = NOTHING) -> Study | Absent:

@@ -12,7 +12,7 @@ from ranp.files import atomic
 from ranp.paper.comparison import HEADER
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.timing import median_ratio
-from ranp.reporting.format import MB, sentence, share
+from ranp.reporting.format import MIB, sentence, share
 from ranp.reporting.looks import method_name
 
 __all__ = ["Group", "Table", "comparison_table", "table_from", "table_of"]
@@ -93,7 +93,7 @@ def comparison_table(path: Path, value: Mapping[str, Any]) -> Table:
                 share(one["removed"]),
                 f"{one['params']:,}",
                 f"{one['flops'] / 1e6:,.1f}",
-                f"{one['memory'] * MB:,.2f}",
+                f"{one['memory'] * MIB:,.2f}",
                 f"{statistics.median(one['seconds']):.3f}",
                 f"{median_ratio(one['seconds'], first):.2f}",
                 share(one["accuracy"]),

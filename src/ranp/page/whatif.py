@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ranp.page import charts
 from ranp.page.tables import table_of
 from ranp.page.templates import Chart
-from ranp.reporting.format import NOTHING, flops, less, megabytes, sentence, share
+from ranp.reporting.format import NOTHING, flops, less, mebibytes, sentence, share
 from ranp.reporting.looks import method_name
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _described(sweep: Sweep, step: Step, asked: float, study: Study) -> str:
     channels = sum(layer.channels for layer in study.layers)
     return (
         f"{method} at {share(step.sparsity)} keeps {sum(step.widths):,} of {channels:,} channels: "
-        f"{flops(step.flops)} ({less(full.flops, step.flops)}), {megabytes(step.memory)} "
+        f"{flops(step.flops)} ({less(full.flops, step.flops)}), {mebibytes(step.memory)} "
         f"({less(full.memory, step.memory)}), {step.params:,} parameters ({less(full.params, step.params)})."
     )
 
@@ -67,7 +67,7 @@ def _cells(sweep: Sweep, step: Step) -> list[str]:
     return [
         share(step.removed),
         f"{flops(step.flops)}\n{less(full.flops, step.flops)}",
-        f"{megabytes(step.memory)}\n{less(full.memory, step.memory)}",
+        f"{mebibytes(step.memory)}\n{less(full.memory, step.memory)}",
         f"{step.params:,}\n{less(full.params, step.params)}",
     ]
 

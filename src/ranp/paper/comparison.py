@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ranp.paper.timing import median_ratio
-from ranp.reporting.format import MB
+from ranp.reporting.format import MIB
 
 __all__ = ["Comparison", "Contender"]
 
@@ -17,7 +17,7 @@ HEADER = (
     "channels removed",
     "parameters",
     "MFLOPs",
-    "memory MB",
+    "memory MiB",
     "s / step",
     "of full",
     "accuracy",
@@ -33,8 +33,8 @@ class Contender:
         name: ``"full"``, or the method that pruned it.
         removed: Fraction of channels removed.
         params: Parameters.
-        flops: FLOPs of one object in the paper's convention (multiply-adds).
-        memory: Elements of activations of one object in the paper's convention.
+        flops: FLOPs of one object, as torch counts them.
+        memory: Bytes that a training step keeps of one object for its backward pass.
         seconds: Of each timed training step, in the same rounds as those of the others.
         losses: Training loss at every step.
         accuracy: Voxel accuracy on objects it was not trained on.
@@ -77,7 +77,7 @@ class Comparison:
                 f"{one.removed:.1%}",
                 f"{one.params:,}",
                 f"{one.flops / 1e6:.1f}",
-                f"{one.memory * MB:.2f}",
+                f"{one.memory * MIB:.2f}",
                 f"{statistics.median(one.seconds):.3f}",
                 f"{median_ratio(one.seconds, reference.seconds):.2f}",
                 f"{one.accuracy:.1%}",

@@ -153,13 +153,13 @@ def run(
 
 def _contender(name: str, one: training.Run, seconds: tuple[float, ...], task: Task, settings: Settings) -> Contender:
     # The cost of one object, counted on the very network that was trained.
-    costs = profile(one.model, example_of(task, settings.size, settings.seed), convention="paper")
+    costs = profile(one.model, example_of(task, settings.size, settings.seed))
     return Contender(
         name=name,
         removed=one.plan.sparsity.of_channels,
         params=costs.params,
         flops=costs.flops,
-        memory=costs.memory,
+        memory=costs.memory_bytes,
         seconds=seconds,
         losses=tuple(record["loss"] for record in one.records if record["kind"] == "step"),
         accuracy=one.figures["accuracy"],
@@ -190,8 +190,8 @@ def _notes(settings: Settings) -> tuple[str, ...]:
         "others to validate on), not ShapeNet; a small 3D-UNet, not the paper's.",
         f"{settings.epochs} epochs in batches of {settings.batch}: enough to compare, far from what they can reach.",
         "One seed: differences of accuracy of a few points mean nothing.",
-        "FLOPs (multiply-adds) and memory of one object in the paper's convention; the slim weights are drawn "
-        "anew, as in the paper.",
+        "FLOPs of one object as torch counts them, memory as what a step keeps of it for the backward pass; the slim "
+        "weights are drawn anew, as in the paper.",
         f"Seconds of a training step: median of {settings.rounds} rounds, networks in turn (threads: "
         f"{torch.get_num_threads()}); 'of full' is the median ratio within a round.",
         "Guessing: always the part of the object's category that is most frequent in training.",

@@ -14,7 +14,7 @@ from ranp.tracing.trace import Trace
 
 OTHERS = "(other modules)"
 """Name of the row that holds what is no layer: norms, activations, pooling."""
-COUNTED = ("params", "flops", "memory")
+COUNTED = ("params", "flops", "memory_bytes")
 """What rows and totals are compared in; the names are those of ``Profile`` and of its rows."""
 
 
@@ -42,7 +42,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """One layer before and after, in the paper's convention.
+    """One layer before and after, in the convention of the report.
 
     Attributes:
         name: The ``named_modules`` name, or ``OTHERS``.
@@ -50,7 +50,7 @@ class LayerReport:
         channels: Output channels.
         params: Parameters of the layer itself.
         flops: FLOPs of the layer itself.
-        memory: Elements of its output.
+        memory: Bytes of its own that a step keeps for the backward pass; in the paper's convention all of its output.
         note: Why it was kept whole or in part; empty if it was free.
     """
 
@@ -95,7 +95,7 @@ def compared(
         rows.append(LayerReport(layer.name, layer.kind, channels, params, flops, memory, notes.get(layer.name, "")))
     rest = []
     for name in COUNTED:
-        known = total(getattr(row, name) for row in rows)
+        known = total(getattr(row, name.removesuffix("_bytes")) for row in rows)
         rest.append(Amount(getattr(before, name) - known.before, getattr(after, name) - known.after))
     params, flops, memory = rest
     return (*rows, LayerReport(OTHERS, "", Amount(0, 0), params, flops, memory))
@@ -120,9 +120,10 @@ def amount_from(value: Mapping[str, Any]) -> Amount:
     return Amount(before, after)
 
 
-def row_from(entry: Mapping[str, Any]) -> LayerReport:
-    """The row that ``asdict`` described."""
+def row_from(entry: Mapping[str, Any], *, memory_scale: int = 1) -> LayerReport:
+    """The row that ``asdict`` described, its memory in other units."""
     channels, params, flops, memory = (amount_from(entry[name]) for name in ("channels", "params", "flops", "memory"))
+    memory = Amount(memory.before * memory_scale, memory.after * memory_scale)
     return LayerReport(str(entry["name"]), str(entry["kind"]), channels, params, flops, memory, str(entry["note"]))
 
 

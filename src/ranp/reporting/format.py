@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 __all__ = [
-    "MB", "NOTHING", "UNITS", "factor", "figure", "flops", "less", "megabytes", "scaled", "sentence", "share", "unit",
+    "MIB", "NOTHING", "UNITS", "factor", "figure", "flops", "less", "mebibytes", "scaled", "sentence", "share", "unit",
 ]  # fmt: skip
 
 NOTHING = "\N{EN DASH}"
 """What stands where there is no figure."""
 
-MB = 4 / 1024**2
-"""Megabytes of an element in float32."""
+MIB = 1 / 1024**2
+"""MiB of a byte."""
 
 UNITS = {"GFLOPs": 1e-9, "MFLOPs": 1e-6, "kFLOPs": 1e-3}
 
@@ -77,13 +77,13 @@ def flops(amount: int) -> str:
     return f"{scaled(amount, UNITS[name])} {name}"
 
 
-def megabytes(elements: int) -> str:
-    """Elements of activations as megabytes of float32.
+def mebibytes(amount: int) -> str:
+    """Bytes in MiB.
 
-    >>> megabytes(262144)
-    '1.00 MB'
+    >>> mebibytes(1048576)
+    '1.00 MiB'
     """
-    return f"{scaled(elements, MB)} MB"
+    return f"{scaled(amount, MIB)} MiB"
 
 
 def figure(value: float, *, percent: bool) -> str:

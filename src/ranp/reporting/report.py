@@ -1,8 +1,8 @@
 """What pruning did: channels, parameters, FLOPs, memory, before and after; what stayed whole and why; what was checked.
 
-Figures are in the paper's convention (``ranp.costs``), so that they can be laid beside its tables; the FLOPs that
-``torch.utils.flop_counter`` counts stand below them. Norms, activations and pooling make up one row of their own, so
-that the rows of the table add up to its last line.
+FLOPs are what ``torch.utils.flop_counter`` counts, memory is what a training step keeps for its backward pass; a report
+in the paper's convention (``ranp.costs``) can be laid beside the paper's tables. Norms, activations and pooling make up
+one row of their own, so that the rows of the table add up to its last line.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from ranp import arguments
 from ranp.choosing.budgets import budget_lines
 from ranp.choosing.plan import Plan, Sparsity
-from ranp.costs.measuring import profile, profile_of
+from ranp.costs.counting import CONVENTIONS, FLOAT32
+from ranp.costs.measuring import kept_for_backward, profile, profile_of
 from ranp.costs.profiles import table
 from ranp.costs.tuning import Tuned
-from ranp.errors import PlanMismatchError, StorageError
+from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
 from ranp.files import atomic
 from ranp.reporting.causes import Obstacle, by_cause, describe, what_stays
 from ranp.reporting.figures import (
@@ -34,7 +36,7 @@ from ranp.reporting.figures import (
     row_from,
     total,
 )
-from ranp.reporting.format import MB, UNITS, scaled, unit
+from ranp.reporting.format import MIB, UNITS, scaled, unit
 from ranp.running.calling import unwrap
 from ranp.tracing.trace import Trace
 
@@ -95,13 +97,14 @@ class Report:
 
     Attributes:
         layers: One row per layer, in layer order, then ``OTHERS``.
-        true_flops: FLOPs of the whole network as ``torch.utils.flop_counter`` counts them.
-        true_params: All parameters, those of no leaf module included.
+        true_flops: FLOPs of the whole network as ``torch.utils.flop_counter`` counts them, in every convention.
+        true_params: All parameters, those of no leaf module included, in every convention.
         sparsity: Requested and achieved.
         settings: How the plan was made.
         pins: What cannot be pruned and why: causes, each with the channels of every layer that it holds.
         unknown: Operators without a rule; what they touch was kept.
         checks: What verification found.
+        convention: How the other figures are counted: ``"true"``, ``"paper"`` or ``"equation"``.
     """
 
     layers: tuple[LayerReport, ...]
@@ -112,21 +115,38 @@ class Report:
     pins: tuple[Obstacle, ...] = ()
     unknown: tuple[str, ...] = ()
     checks: Checks | None = None
+    convention: str = "true"
 
     @classmethod
-    def of(cls, trace: Trace, plan: Plan, network: nn.Module, example: Any, verification: Verification) -> Report:
-        """Compares the traced network with the slim one on the same example; the slim one is run without data.
+    def of(
+        cls,
+        model: nn.Module,
+        trace: Trace,
+        plan: Plan,
+        network: nn.Module,
+        example: Any,
+        verification: Verification,
+        *,
+        convention: str = "true",
+    ) -> Report:
+        """Compares the full network with the slim one on the same example; both are run without data.
 
         Args:
+            model: The full network.
             trace: Of the full network, at the size of the example.
             plan: What was removed.
             network: The slim network.
             example: Inputs of one call.
             verification: What the checks found.
+            convention: How costs are counted.
         """
         network = unwrap(network)
-        before, after = profile_of(trace, convention="paper"), profile(network, example, convention="paper")
-        true = profile(network, example, convention="true")
+        kept = kept_for_backward(model, example) if convention == "true" else None
+        before, after = (
+            profile_of(trace, convention=convention, kept=kept),
+            profile(network, example, convention=convention),
+        )
+        true = after if convention == "true" else profile(network, example)
         shapes = {name: tuple(parameter.shape) for name, parameter in network.named_parameters()}
         pins = what_stays(trace, plan.notes)
         notes: dict[str, str] = {}
@@ -142,6 +162,7 @@ class Report:
             pins=pins,
             unknown=tuple(trace.unknown),
             checks=Checks.of(verification),
+            convention=convention,
         )
 
     @property
@@ -151,24 +172,25 @@ class Report:
 
     @property
     def params(self) -> Amount:
-        """Parameters of all leaf modules."""
+        """Parameters; in the paper's convention those of modules without children."""
         return total(row.params for row in self.layers)
 
     @property
     def flops(self) -> Amount:
-        """FLOPs in the paper's convention: multiply-adds."""
+        """FLOPs of one call."""
         return total(row.flops for row in self.layers)
 
     @property
     def memory(self) -> Amount:
-        """Elements of activations in the paper's convention."""
+        """Bytes of activations: those kept for the backward pass; in the paper's convention all, at 4 bytes each."""
         return total(row.memory for row in self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, ready for JSON; ``from_dict`` reads it back."""
         sparsity = self.sparsity
         return {
-            "convention": "paper",
+            "convention": self.convention,
+            "memory_unit": "bytes",
             "totals": {name: both(getattr(self, name)) for name in _FIGURES},
             "sparsity": {
                 "requested": sparsity.requested,
@@ -195,8 +217,9 @@ class Report:
         """
         try:
             totals, sparsity, checks = value["totals"], value["sparsity"], value["checks"]
+            scale = 1 if value.get("memory_unit") == "bytes" else FLOAT32  # earlier reports counted elements
             return cls(
-                layers=tuple(row_from(entry) for entry in value["layers"]),
+                layers=tuple(row_from(entry, memory_scale=scale) for entry in value["layers"]),
                 true_flops=amount_from(totals["true_flops"]),
                 true_params=amount_from(totals["true_params"]),
                 sparsity=Sparsity(**{name: sparsity[name] for name in Sparsity.__slots__}),
@@ -204,8 +227,9 @@ class Report:
                 pins=tuple(Obstacle.from_dict(pin) for pin in value["pins"]),
                 unknown=tuple(map(str, value["unknown_operators"])),
                 checks=None if checks is None else Checks(**checks),
+                convention=arguments.choice("convention", value["convention"], CONVENTIONS),
             )
-        except (KeyError, TypeError, AttributeError, ValueError, PlanMismatchError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, PlanMismatchError, UnsupportedError) as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise StorageError(f"this is not a valid report: {reason}. Make it again.") from error
 
@@ -262,8 +286,8 @@ class Report:
 
     def _by_layer(self) -> str:
         flops = unit(self.flops.before)
-        header = ("layer", "kind", "channels", "params", flops, "memory MB")
-        units = (0.0, 0.0, UNITS[flops], MB)
+        header = ("layer", "kind", "channels", "params", flops, "memory MiB")
+        units = (0.0, 0.0, UNITS[flops], MIB)
 
         def cells(name: str, kind: str, *amounts: Amount) -> tuple[str, ...]:
             changes = (change(amount, scale) for amount, scale in zip(amounts, units, strict=True))
@@ -279,13 +303,19 @@ class Report:
     def _in_total(self) -> str:
         flops = unit(self.flops.before)
         rows: list[tuple[str, ...] | None] = [("", "before", "after", "removed"), None]
-        for label, amount, scale in (
+        labels = (flops, "memory MiB")
+        if self.convention != "true":
+            labels = (f"{flops}, {self.convention}", f"memory MiB, {self.convention}")
+        figures = [
             ("channels", self.channels, 0.0),
             ("parameters", self.params, 0.0),
-            (f"{flops}, paper (multiply-adds)", self.flops, UNITS[flops]),
+            (labels[0], self.flops, UNITS[flops]),
             (f"{flops}, true", self.true_flops, UNITS[flops]),
-            ("memory MB, paper", self.memory, MB),
-        ):
+            (labels[1], self.memory, MIB),
+        ]
+        if self.convention == "true":
+            del figures[3]
+        for label, amount, scale in figures:
             shown = (scaled(amount.before, scale), scaled(amount.after, scale))
             rows.append((label, *shown, f"{amount.removed:.2%}"))
         return table(rows, left=1)

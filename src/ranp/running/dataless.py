@@ -98,7 +98,12 @@ def shortcut(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _like(x: torch.Tensor) -> torch.Tensor:
-    """A data-free tensor of the same layout (``torch.empty_like`` is a slow decomposition on meta)."""
+    """A data-free tensor as an operator makes it of another (``torch.empty_like`` is a slow decomposition on meta).
+
+    It lies as the other does; what is a part of a larger tensor has gaps, which a result has not.
+    """
+    if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
+        return torch.empty_like(x)
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
 

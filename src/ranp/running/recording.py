@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -86,6 +86,13 @@ class LeafCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """A tensor in the call of an operator, of which only the extents matter."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OpCall:
     """One operator that ``torch.utils.flop_counter`` counts, in eval mode, with its count."""
 
@@ -97,6 +104,8 @@ class OpCall:
     """Elements of the result."""
     weight: str = ""
     """The parameter it multiplied with, where code used one by function call."""
+    call: Any = None
+    """``(arguments, keywords, result)`` with a ``Shape`` for each tensor; None where shapes do not tell the count."""
 
 
 class ModuleStack(ExitStack):
@@ -243,6 +252,25 @@ def true_flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out:
     return sum(op.flops for op in parts.ops)
 
 
+def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
+    """What ``flops_at`` needs to count an operator at other sizes: its call with shapes for tensors, or None."""
+    tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor)]
+    if getattr(func, "_overloadpacket", func) not in _formulas() or any(tensor.is_nested for tensor in tensors):
+        return None
+    return tree_map(lambda x: Shape(tuple(x.shape)) if isinstance(x, Tensor) else x, (args, dict(kwargs), out))
+
+
+def flops_at(op: str, call: Any) -> int:
+    """FLOPs of the operator of that name as ``torch.utils.flop_counter`` counts them, from the shapes in its call."""
+    args, kwargs, out = tree_map(lambda x: x.sizes if isinstance(x, Shape) else x, call)
+    return int(_formulas_by_name()[op](*args, **kwargs, out_val=out))
+
+
+@cache
+def _formulas_by_name() -> Mapping[str, Any]:
+    return {str(func): formula for func, formula in _formulas().items()}
+
+
 @cache
 def _is_composite(func: Any) -> bool:
     if not isinstance(func, torch._ops.OpOverload):
@@ -322,21 +350,24 @@ class SavedRecorder:
 
     def kept(self) -> dict[str, Kept]:
         """What the living graph keeps, by the module that kept it first, in the order of the run."""
-        seen = {storage._cdata for storage in self._known}
         kept: dict[str, Kept] = {}
+        for module, tensor in self.living():
+            size, before = tensor.element_size(), kept.get(module, Kept(0, 0))
+            dense = tensor.layout is torch.strided
+            elements = tensor.untyped_storage().nbytes() // size if dense else tensor.numel()
+            kept[module] = Kept(before.elements + elements, before.bytes + elements * size)
+        return kept
+
+    def living(self) -> Iterator[tuple[str, Tensor]]:
+        """The module that kept it, and a tensor of each storage that the living graph keeps."""
+        seen = {storage._cdata for storage in self._known}
         for reference in self._saved:
             saved = reference()
             if saved is None:
                 continue
-            size = saved.tensor.element_size()
             if saved.tensor.layout is torch.strided:
-                storage = saved.tensor.untyped_storage()
-                if storage._cdata in seen:
+                key = saved.tensor.untyped_storage()._cdata
+                if key in seen:
                     continue
-                seen.add(storage._cdata)
-                elements = storage.nbytes() // size
-            else:
-                elements = saved.tensor.numel()
-            before = kept.get(saved.module, Kept(0, 0))
-            kept[saved.module] = Kept(before.elements + elements, before.bytes + elements * size)
-        return kept
+                seen.add(key)
+            yield saved.module, saved.tensor

@@ -62,6 +62,7 @@ def assemble(
         calls=tuple(tracer.calls),
         spans=tuple({dim: classes.ids[v] for dim, v in found.items()} for found in tracer.call_labels),
         ops=_ops(tracer),
+        op_spans=tuple({at: classes.ids[v] for at, v in found.items()} for found in tracer.op_labels),
         pins=summed(pin for layer in layers for pin in layer.pins),
         unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),
         parameters={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},

@@ -37,6 +37,7 @@ class Layout:
         dims: Like ``Trace.dims``, in the numbers of ``classes``, one after the other.
         dim_starts: First entry of each of ``Trace.dims`` in ``dims``.
         spans: Like ``Trace.spans``, in the numbers of ``classes``.
+        op_spans: Like ``Trace.op_spans``, in the numbers of ``classes``.
         repeats: True if some layer holds a class more than once.
         simple: True if every layer and every tensor keeps something as soon as each layer does: no pieces, and every
             tensor reads at least one whole layer.
@@ -50,6 +51,7 @@ class Layout:
     dims: Ints
     dim_starts: Ints
     spans: tuple[Mapping[int, Ints], ...]
+    op_spans: tuple[Mapping[tuple[int, int], Ints], ...]
     repeats: bool
     simple: bool
 
@@ -81,12 +83,14 @@ def _lay_out(trace: Trace) -> Layout:
     raw = [layer.classes for layer in layers]
     flat_pieces = [array for entry in trace.pieces for array in entry]
     flat_spans = [array for span in trace.spans for array in span.values()]
+    flat_spans += [array for span in trace.op_spans for array in span.values()]
     numbered = _numbered([*raw, *trace.dims.values(), *flat_pieces, *flat_spans])
     classes = _joined(numbered[: len(raw)])
     dims = numbered[len(raw) : len(raw) + len(trace.dims)]
     arrays = iter(numbered[len(raw) + len(trace.dims) :])
     pieces = tuple(tuple(next(arrays) for _ in entry) for entry in trace.pieces)
     spans = tuple({dim: next(arrays) for dim in span} for span in trace.spans)
+    op_spans = tuple({at: next(arrays) for at in span} for span in trace.op_spans)
     counts = np.asarray([layer.channels for layer in layers], dtype=np.int64)
     size = 1 + max((int(array.max()) for array in numbered if array.size), default=PINNED)
     return Layout(
@@ -98,6 +102,7 @@ def _lay_out(trace: Trace) -> Layout:
         dims=_joined(dims),
         dim_starts=np.concatenate([[0], np.cumsum([len(array) for array in dims])])[:-1].astype(np.int64),
         spans=spans,
+        op_spans=op_spans,
         repeats=any(len(np.unique(array)) < len(array) for array in numbered[: len(raw)]),
         simple=not pieces and _reads_whole_layers(numbered[: len(raw)], dims),
     )

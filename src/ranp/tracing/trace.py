@@ -120,6 +120,7 @@ class Trace:
         calls: Calls of leaf modules, in order.
         spans: For each of ``calls``, the class of every index of the dimensions of its result that hold channels.
         ops: Operators with true FLOPs, in order.
+        op_spans: For each of ``ops``, ``(tensor argument, dimension) -> classes``, where a dimension holds channels.
         pins: Why channels must stay.
         unknown: Operators the tracer has no rule for, as ``"operator in module"``.
         parameters: Shape of every parameter.
@@ -143,6 +144,7 @@ class Trace:
     calls: tuple[LeafCall, ...] = ()
     spans: tuple[Mapping[int, ClassIds], ...] = ()
     ops: tuple[OpCall, ...] = ()
+    op_spans: tuple[Mapping[tuple[int, int], ClassIds], ...] = ()
     pins: tuple[Pin, ...] = ()
     unknown: tuple[str, ...] = ()
     parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

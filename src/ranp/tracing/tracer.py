@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_leaves
 
 from ranp.arguments import told
 from ranp.errors import UnsupportedError, asked
@@ -20,7 +21,7 @@ from ranp.running.calling import at_least_two, first_line, redrawn, tensors_in, 
 from ranp.running.copies import copy_model, holdings, redraw_weights
 from ranp.running.dataless import execute, to_meta
 from ranp.running.operators import flat_tensors
-from ranp.running.recording import LeafCall, LeafRecorder, OpCall, true_flops
+from ranp.running.recording import LeafCall, LeafRecorder, OpCall, call_of, true_flops
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Lessons, learn
@@ -94,6 +95,7 @@ class Tracer:
         self.calls: list[LeafCall] = []
         self.call_labels: list[dict[int, Vector]] = []
         self.ops: dict[int, OpCall] = {}
+        self.op_labels: list[dict[tuple[int, int], Vector]] = []
         self.settled = False
         self.lessons = Lessons()
 
@@ -272,7 +274,7 @@ class Tracer:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", message="None of the inputs have requires_grad")
             if full and not train and not again:
-                self.call_labels = []
+                self.call_labels, self.op_labels = [], []
                 self.calls = stack.enter_context(LeafRecorder(copy, self._note_result)).calls
                 options["after"] = self._count
             return run_labelled(copy, inputs, space, ledger, births, self.layers, train=train, named=full, **options)
@@ -285,7 +287,11 @@ class Tracer:
         if flops:
             index = len(self.runs[False].ledger.records) - 1
             size = sum(tensor.numel() for tensor in flat_tensors(out))
-            self.ops[index] = OpCall(where, str(getattr(func, "_overloadpacket", func)), flops, size)
+            name = str(getattr(func, "_overloadpacket", func))
+            self.ops[index] = OpCall(where, name, flops, size, call=call_of(func, args, kwargs, out))
+            leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+            held = {(number, dim): v for number, leaf in enumerate(leaves) for dim, v in labels_of(leaf).items()}
+            self.op_labels.append({at: vector.copy() for at, vector in held.items()})
 
     def layers_to_blame(self, failure: Failure | None) -> tuple[str, ...]:
         """Layers whose channels the operator reads at which a comparison failed, or the nearest before it."""

@@ -21,7 +21,7 @@ from ranp.errors import UnsupportedError
         ("params=1M", 1.0, 1e6),
         ("params=1_500_000", 1.0, 1.5e6),
         ("memory=25%", 8.0, 2.0),
-        ("memory=4MiB", 1.0, 2**20),
+        ("memory=4MiB", 1.0, 2**22),
         ("train-memory=8GiB", 1.0, 8 * 2**30),
         ("train-memory=8GB", 1.0, 8e9),
         ("train-memory=12345B", 1.0, 12345.0),

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from ranp.costs.memory import Footprint, measured_peak, peak, training_memory
+from benchmarks.judges import saved_bytes
+from ranp.costs.memory import Footprint, kept_bytes, measured_peak, peak, training_memory
 from ranp.costs.step import Call, Sized, StepTrace, Storage, TrainingStep, trace_step
 from ranp.costs.step.cpu import Cpu
 from ranp.errors import UnsupportedError
@@ -176,3 +177,17 @@ def test_needs_a_step() -> None:
     model, x = network("unet")
     with pytest.raises(UnsupportedError, match=r"step=None is not allowed. Pass a ranp.TrainingStep"):
         training_memory(model, x, step=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize(("into", "out", "batch"), [(56, 1, 1), (33, 2, 1), (33, 2, 2), (8, 8, 1)])
+def test_room_that_a_transposed_kernel_leaves_unused_is_held_until_the_end(into: int, out: int, batch: int) -> None:
+    net = nn.Sequential(
+        nn.Conv3d(1, into, 3, padding=1),
+        nn.ConvTranspose3d(into, out, 3, stride=2, padding=1, output_padding=1),
+        nn.InstanceNorm3d(out),
+        nn.Conv3d(out, 2, 1),
+    )
+    x = torch.randn(batch, 1, 9, 9, 9)
+    assert peak(trace_step(net, x)).peak == pytest.approx(measured_peak(net, x), rel=0.01)
+    assert kept_bytes(trace_step(net, x, step=None, training=True)) == saved_bytes(net, x)

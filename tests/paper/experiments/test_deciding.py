@@ -39,6 +39,7 @@ def test_a_cell_is_pruned_as_ranp_prune_would(method: str, tmp_path: Path) -> No
         strength=task.strength,
         init=recipe.init,
         seed=recipe.seed,
+        convention="paper",
     )
     for _ in range(2):  # scored, then from the shelf
         found = decided(one, tmp_path)
@@ -85,6 +86,7 @@ def test_equal_resources_are_never_above_and_close_below(method: str, resource: 
         method=method,
         example=one.example(one.open()),
         seed=0,
+        convention="paper",
     )
     assert getattr(looser.report, resource).after > target
 

@@ -67,7 +67,7 @@ class Budget:
 
 
 def _can_have_one(quantity: Quantity) -> bool:
-    return quantity.of_choice is not None or quantity.is_of_step
+    return quantity.of_choice is not None or quantity.needs_step
 
 
 def parse_all(budgets: str | Budget | Iterable[str | Budget]) -> tuple[Budget, ...]:

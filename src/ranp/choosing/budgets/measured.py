@@ -81,8 +81,7 @@ class Search:
         limits: Sequence[Limit],
     ) -> None:
         self.selection, self._exact, self._timed, self._limits = selection, exact, timed, limits
-        self._hard = Scale(exact, limits)
-        self._soft = Scale(timed, limits)
+        self._hard, self._soft = (Scale(meters, self._of(meters)) for meters in (exact, timed))
         self._known: dict[bytes, float] = {}
         self._trace = selection.coupling.trace
         self._prices = Prices.of(self._trace)
@@ -110,9 +109,11 @@ class Search:
 
     def above(self, figures: dict[str, float], meters: Sequence[CheckedMeter]) -> float:
         """The largest share of a limit of some meters that these figures use."""
+        return max((figures[one.budget.resource] / one.most for one in self._of(meters)), default=0.0)
+
+    def _of(self, meters: Sequence[CheckedMeter]) -> list[Limit]:
         names = {meter.quantity.name for meter in meters}
-        found = (figures[one.budget.resource] / one.most for one in self._limits if one.budget.resource in names)
-        return max(found, default=0.0)
+        return [limit for limit in self._limits if limit.budget.resource in names]
 
     def widest(self, path: Path, aim: float = AIM) -> Flags | None:
         """The widest network of a path within the exact limits and the aim; None if not even the smallest is."""

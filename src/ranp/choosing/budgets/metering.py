@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from ranp.choosing.budgets.probing import probes
 from ranp.choosing.selection import Selection
 from ranp.costs import timing
-from ranp.costs.quantities import Quantity
+from ranp.costs.quantities import INFERENCE, TRAINING, Quantity
 from ranp.costs.step import StepSetup, StepTrace
 from ranp.costs.widths import StepAtWidths
 from ranp.errors import UnsupportedError
@@ -47,7 +47,7 @@ class CheckedMeter:
         """Gives back what it holds."""
 
 
-def counting_meter(quantity: Quantity, setup: StepSetup, trace: Trace, convention: str = "paper") -> CheckedMeter:
+def counting_meter(quantity: Quantity, setup: StepSetup, trace: Trace, convention: str = "true") -> CheckedMeter:
     """For a quantity that follows exactly from the trace; one that no network can tell is not checked."""
     of_choice, of_network = quantity.of_choice, quantity.of_network
     if of_choice is None:
@@ -111,7 +111,7 @@ class TimeMeter(CheckedMeter):
         if self._progress is not None and stays is not None:
             self._measured += 1
             self._progress(self._measured, None)
-        return timing.Stepper(self._setup, network, inference=self.quantity.is_inference)
+        return timing.Stepper(self._setup, network, inference=self.quantity.part == INFERENCE)
 
     def close(self) -> None:
         """Gives the networks back."""
@@ -128,11 +128,11 @@ class CandidateSteps:
     Args:
         setup: What is traced.
         selection: The classes of channels.
-        inference: One inference instead of a training step.
+        part: Which part of a training step.
     """
 
-    def __init__(self, setup: StepSetup, selection: Selection, *, inference: bool = False) -> None:
-        self._setup, self._trace, self._inference = setup, selection.coupling.trace, inference
+    def __init__(self, setup: StepSetup, selection: Selection, part: str = TRAINING) -> None:
+        self._setup, self._trace, self._part = setup, selection.coupling.trace, part
         self._latest: dict[bool, tuple[bytes, StepTrace]] = {}
         runs = [(stays, self.real(stays)) for stays in probes(selection)]
         self.full = runs[0][1]
@@ -152,7 +152,7 @@ class CandidateSteps:
         """The same, traced."""
 
         def traced(stays: Flags) -> StepTrace:
-            return self._setup.trace(Choice(self._trace, stays).cut(self._setup.model), inference=self._inference)
+            return self._setup.trace(Choice(self._trace, stays).cut(self._setup.model), part=self._part)
 
         return self._once(True, stays, traced)
 
@@ -169,24 +169,39 @@ def meters_for(
     setup: StepSetup,
     selection: Selection,
     *,
-    convention: str = "paper",
+    convention: str = "true",
     progress: Progress | None = None,
 ) -> list[CheckedMeter]:
     """Meters for these quantities, cheap ones first; the time of the full network is measured now."""
-    steps: dict[bool, CandidateSteps] = {}
+    steps: dict[str, CandidateSteps] = {}
     meters: list[CheckedMeter] = []
-    for one in sorted(quantities, key=lambda one: (one.is_of_step, one.is_measured, one.is_inference)):
+    for one in sorted(quantities, key=lambda one: (one.is_measured, one.of_step is not None, one.part)):
         if one.is_measured:
             meters.append(TimeMeter(one, setup, selection.coupling.trace, progress))
             continue
-        if one.of_step is None:
-            meters.append(counting_meter(one, setup, selection.coupling.trace, convention))
+        counting = None if one.needs_step else counting_meter(one, setup, selection.coupling.trace, convention)
+        if counting is not None and (one.of_step is None or convention != "true"):
+            meters.append(counting)
             continue
-        if one.is_inference not in steps:
-            steps[one.is_inference] = CandidateSteps(setup, selection, inference=one.is_inference)
-        meters.append(_step_meter(one, steps[one.is_inference], one.of_step(steps[one.is_inference].full, progress)))
+        try:
+            found = steps[one.part] = steps.get(one.part) or CandidateSteps(setup, selection, one.part)
+        except UnsupportedError as error:
+            if counting is None:
+                raise
+            logger.info("every candidate is cut and run to see what it keeps: %s", error)
+            counting.distrust()
+            meters.append(counting)
+            continue
+        meters.append(_step_meter(one, found, progress, counting))
     return meters
 
 
-def _step_meter(quantity: Quantity, steps: CandidateSteps, figure: Callable[[StepTrace], float]) -> CheckedMeter:
-    return CheckedMeter(quantity, lambda stays: figure(steps.at(stays)), lambda stays: figure(steps.real(stays)))
+def _step_meter(
+    quantity: Quantity, steps: CandidateSteps, progress: Progress | None, counting: CheckedMeter | None
+) -> CheckedMeter:
+    """Of a quantity of a step; what a profile tells too is checked by that."""
+    if quantity.of_step is None:
+        raise UnsupportedError(f"{quantity.name} is not known of a step.")
+    figure = quantity.of_step(steps.full, progress)
+    checked = (lambda stays: figure(steps.real(stays))) if counting is None else counting.checked
+    return CheckedMeter(quantity, lambda stays: figure(steps.at(stays)), checked)

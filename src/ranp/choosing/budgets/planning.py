@@ -10,7 +10,7 @@ from typing import Any
 from ranp.choosing.budgets.budget import Budget
 from ranp.choosing.budgets.measured import fill_free, solve_measured
 from ranp.choosing.budgets.metering import CheckedMeter, TimeMeter, meters_for
-from ranp.choosing.budgets.solving import Limit, Solution, limits_of, solve
+from ranp.choosing.budgets.solving import Limit, Solution, limits_of, solve, what_is_too_large
 from ranp.choosing.plan import Plan
 from ranp.choosing.refusals import nothing_goes
 from ranp.choosing.selection import Selection
@@ -34,7 +34,7 @@ def plan_within(
     setup: StepSetup,
     *,
     settings: Mapping[str, Any] | None = None,
-    convention: str = "paper",
+    convention: str = "true",
     fill: bool | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -78,7 +78,7 @@ def plan_within(
         }
         for limit, figure in zip(limits, solution.after, strict=True)
     ]
-    made_by: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome}
+    made_by: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome, "convention": convention}
     if solution.note:
         made_by["budget_note"] = solution.note
     if any(budget.quantity.needs_loss for budget in budgets):
@@ -124,7 +124,8 @@ def _checked(selection: Selection, meters: Sequence[CheckedMeter], limits: Seque
             break
         real = _real(meters, limits, solution)
         if all(figure <= limit.most for figure, limit in zip(real, limits, strict=True)):
-            return replace(solution, after=real)
+            note = what_is_too_large(selection, meters, limits, solution.stays, real)
+            return replace(solution, after=real, note=note)
         logger.info("a slim network needs %s where %s was reckoned: aiming lower", real, solution.after)
         aims = [
             replace(aim, most=min(aim.most, limit.most * reckoned / figure)) if figure > limit.most else aim

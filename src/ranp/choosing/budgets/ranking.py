@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ranp.choosing.coupling import Coupling
+from ranp.choosing.coupling import ALWAYS, Coupling
 from ranp.choosing.scopes import SCOPES
 from ranp.choosing.selection import Selection
 from ranp.choosing.ties import needs
@@ -62,6 +63,63 @@ class Steps:
         sizes = np.diff(self.starts)
         starts = np.concatenate([[0], np.cumsum(sizes[left])]).astype(np.int64)
         return Steps(self.classes[np.repeat(left, sizes)], starts, self.families[left])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """A network as the number of steps that each family has taken, so that single steps can be taken or taken back.
+
+    Attributes:
+        stays: One flag per class.
+        steps: Classes of the steps of each family, in their order.
+        taken: How many of them stay.
+    """
+
+    stays: Flags
+    steps: Mapping[int, tuple[Ints, ...]]
+    taken: Mapping[int, int]
+
+    @classmethod
+    def of(cls, selection: Selection, stays: Flags, smallest: Flags) -> Ladder:
+        """The ladder of a network; a family that has not taken its steps in their order is left as it is."""
+        need = selection.fixed[1].kept if selection.fixed is not None else by_score(selection)
+        every = Steps.of_needs(np.where(smallest, ALWAYS, need), families_of(selection.coupling), ALWAYS)
+        steps: dict[int, list[Ints]] = {}
+        for number in range(len(every)):
+            steps.setdefault(int(every.families[number]), []).append(every.of(number))
+        ordered: dict[int, tuple[Ints, ...]] = {}
+        taken: dict[int, int] = {}
+        for family, own in steps.items():
+            held = [bool(stays[classes].all()) for classes in own]
+            if held == sorted(held, reverse=True):
+                ordered[family], taken[family] = tuple(own), sum(held)
+        return cls(stays, ordered, taken)
+
+    def next_steps(self) -> list[tuple[int, Ints]]:
+        """Families with steps left, and the next of each."""
+        return [(family, own[self.taken[family]]) for family, own in self.steps.items() if self.left(family)]
+
+    def takes_back(self) -> list[int]:
+        """Families with a step that can be taken back."""
+        return [family for family, count in self.taken.items() if count]
+
+    def left(self, family: int) -> int:
+        """How many steps a family has left."""
+        return len(self.steps[family]) - self.taken[family]
+
+    def moved(self, move: Mapping[int, int]) -> Flags:
+        """The network with so many steps more of some families, or less (below 0)."""
+        stays: Flags = self.stays.copy()
+        for family, count in move.items():
+            at = self.taken[family]
+            for classes in self.steps[family][min(at, at + count) : max(at, at + count)]:
+                stays[classes] = count > 0
+        return stays
+
+    def after(self, move: Mapping[int, int]) -> Ladder:
+        """The ladder of that network."""
+        taken = {family: count + move.get(family, 0) for family, count in self.taken.items()}
+        return replace(self, stays=self.moved(move), taken=taken)
 
 
 def families_of(coupling: Coupling) -> Ints:

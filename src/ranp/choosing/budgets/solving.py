@@ -3,29 +3,37 @@
 A plan grows along the ranking in *steps*: a class of channels, or several that must come together (rounded widths,
 equal pieces). Steps of the same *family* (channels that are interchangeable in shape) come in their order; families are
 free of each other. So the solver takes the longest beginning of the ranking that fits, leaves out the step that does
-not, with the rest of its family, and goes on with the longest beginning of what is left, until nothing more fits.
+not, with the rest of its family, and goes on with the longest beginning of what is left, until nothing more fits. Then
+it exchanges: the last step of one family for the next one of another, as long as that uses more of the budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 import numpy as np
 
 from ranp.choosing.budgets.budget import Budget, share_above
-from ranp.choosing.budgets.ranking import Steps, by_score, families_of, named
+from ranp.choosing.budgets.ranking import Ladder, Steps, by_score, families_of, named
 from ranp.choosing.coupling import ALWAYS
 from ranp.choosing.selection import Selection
 from ranp.costs.quantities import Quantity
 from ranp.errors import InfeasibleError, asked
-from ranp.tracing.layout import Flags
+from ranp.tracing.layout import Flags, Floats
 
 FULL = 0.999
 """Used to this share, a budget counts as used up."""
 ENOUGH = 0.98
 """Where less of every budget is used, the result says what stands in the way."""
+
+
+_EXCHANGES, _CANDIDATES, _SLACK = 64, 24, 0.1
+"""How many exchanges are made at most, how many are looked at for each, and how much of a step may be missing."""
+_TAKEN_BACK = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
+"""How many steps of a family an exchange may take back."""
 
 
 class Meter(Protocol):
@@ -91,17 +99,87 @@ def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]
     Raises:
         InfeasibleError: Even the smallest network exceeds a limit; the message tells the smallest possible figure.
     """
-    scale = Scale(meters, limits)
-    stays = smallest(selection)
-    if not scale.fits(stays):
-        raise InfeasibleError(refusal(limits, scale.figures(stays)))
-    stays, steps = _beginning(selection, stays, scale)
-    stays = _grown(stays, steps, scale)
+    scale, least = Scale(meters, limits), smallest(selection)
+    if not scale.fits(least):
+        raise InfeasibleError(refusal(limits, scale.figures(least)))
+    stays = _grown(*_beginning(selection, least, scale), scale)
+    if scale.used(stays) < FULL:
+        stays = _exchanged(Ladder.of(selection, stays, least), scale)
     figures = scale.figures(stays)
     after = tuple(figures[limit.budget.resource] for limit in limits)
-    used = max(figure / limit.most for figure, limit in zip(after, limits, strict=True))
-    note = "" if used >= ENOUGH else _next_step(selection, stays, steps, scale, limits)
-    return Solution(stays, after, note, scale.tries)
+    return Solution(stays, after, what_is_too_large(selection, meters, limits, stays, after), scale.tries)
+
+
+def what_is_too_large(
+    selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit], stays: Flags, after: Sequence[float]
+) -> str:
+    """Where no budget is used to 98 %: the smallest step up, in words; else nothing."""
+    if max(figure / limit.most for figure, limit in zip(after, limits, strict=True)) >= ENOUGH:
+        return ""
+    scale, ladder = Scale(meters, limits), Ladder.of(selection, stays, smallest(selection))
+    steps = [(scale.used(ladder.moved({number: 1})), step) for number, step in ladder.next_steps()]
+    if not steps:
+        return "the network has no more channels to give back"
+    used, step = min(steps, key=lambda pair: pair[0])
+    asked_for = limits[0].budget.text if len(limits) == 1 else "a budget"
+    return f"the smallest step up, {named(selection.coupling, step)}, would need {used:.1%} of {asked_for}"
+
+
+def _exchanged(ladder: Ladder, scale: Scale) -> Flags:
+    """The network after exchanges that use more of the limits, until none does.
+
+    An exchange takes back a few steps of a family, or none, and fills the room with steps of others. What it needs is
+    first reckoned from each step alone, so that few candidates are looked at.
+    """
+    for _ in range(_EXCHANGES):
+        now = scale.shares(ladder.stays)
+        if now.max() >= FULL:
+            break
+        ups = {family: scale.shares(ladder.moved({family: 1})) - now for family, _ in ladder.next_steps()}
+        downs = {family: scale.shares(ladder.moved({family: -1})) - now for family in ladder.takes_back()}
+        ups, downs = _spread(ups), _spread(downs)
+        begun: list[tuple[dict[int, int], Floats]] = [({}, 1 - now)]
+        for (family, down), count in product(downs.items(), _TAKEN_BACK):
+            if count <= ladder.taken[family]:
+                begun.append(({family: -count}, 1 - now - count * down))
+        moves = (_filled(ladder, back, room, first, ups) for (back, room), first in product(begun, ups))
+        found = {tuple(sorted(move.items())): left for move, left in moves if left < 1 - now.max()}
+
+        def merit(move: tuple[tuple[int, int], ...]) -> tuple[float, int]:
+            """The room that it leaves, and where that is alike, how far it leads from the ranking."""
+            return round(max(found[move], 1 - FULL), 3), sum(abs(count) for _, count in move)  # noqa: B023 -- used at once
+
+        for taken in sorted(found, key=merit)[:_CANDIDATES]:
+            move = dict(taken)
+            if now.max() < scale.shares(ladder.moved(move)).max() <= 1:
+                ladder = ladder.after(move)
+                break
+        else:
+            break
+    return ladder.stays
+
+
+def _spread(changes: dict[int, Floats]) -> dict[int, Floats]:
+    """Some of the changes, from the largest to the smallest."""
+    order = sorted(changes, key=lambda family: -float(np.abs(changes[family]).max()))
+    places = np.unique(np.linspace(0, len(order) - 1, min(len(order), _CANDIDATES)).round().astype(int))
+    return {order[place]: changes[order[place]] for place in places.tolist()} if order else {}
+
+
+def _filled(
+    ladder: Ladder, back: Mapping[int, int], room: Floats, first: int, ups: Mapping[int, Floats]
+) -> tuple[dict[int, int], float]:
+    """A move with as many steps up as fit the room, those of one family first; and the room that is then left."""
+    move = dict(back)
+    for family in (first, *ups):
+        if family in move:
+            continue
+        fits = min((left / step for left, step in zip(room, ups[family], strict=True) if step > 0), default=np.inf)
+        count = int(min(fits + _SLACK, ladder.left(family)))
+        if count > 0:
+            move[family] = count
+            room = room - count * ups[family]
+    return move, abs(float(room.min()))
 
 
 class Scale:
@@ -123,7 +201,12 @@ class Scale:
 
     def used(self, stays: Flags) -> float:
         """The largest share of any limit that is used."""
-        return max(figure / self._most[name] for name, figure in self.figures(stays).items() if name in self._most)
+        return float(self.shares(stays).max())
+
+    def shares(self, stays: Flags) -> Floats:
+        """The share of each limit that is used."""
+        found = self.figures(stays)
+        return np.asarray([found[name] / most for name, most in self._most.items()])
 
 
 def _grown(stays: Flags, steps: Steps, scale: Scale) -> Flags:
@@ -208,27 +291,4 @@ def refusal(limits: Sequence[Limit], least: Mapping[str, float]) -> str:
         f"the budget cannot be met: {'; '.join(parts)}, with the least width of all channels that stand or fall "
         f"together, and all that must stay. The smallest possible is {' and '.join(possible)}. Ask for that or more, "
         f"or release what {asked('keep')}, {asked('min_channels')} or {asked('round_to')} hold."
-    )
-
-
-def _next_step(selection: Selection, stays: Flags, steps: Steps, scale: Scale, limits: Sequence[Limit]) -> str:
-    """Which step would have come next at the least excess, in words."""
-    nearest: tuple[float, int] | None = None
-    seen: set[int] = set()
-    for step in range(len(steps)):
-        family = int(steps.families[step])
-        if family in seen or stays[steps.of(step)].all():
-            continue
-        seen.add(family)
-        grown = stays.copy()
-        grown[steps.of(step)] = True
-        used = scale.used(grown)
-        if nearest is None or used < nearest[0]:
-            nearest = (used, step)
-    if nearest is None:
-        return "the network has no more channels to give back"
-    used, step = nearest
-    return (
-        f"the smallest step up, {named(selection.coupling, steps.of(step))}, would need {used:.1%} of "
-        f"{limits[0].budget.text if len(limits) == 1 else 'a budget'}"
     )

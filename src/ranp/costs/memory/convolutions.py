@@ -50,6 +50,20 @@ def forward_transient(call: Call, cpu: Cpu) -> int:
     return copies + peak_of_pass(_kernels(cpu).forward_layouts(shapes, cpu, len(call.inputs) > 2), y.bytes) - y.bytes
 
 
+def spare_room(call: Call, cpu: Cpu) -> int:
+    """Bytes that the storage of a result of ``aten.convolution`` has beyond the result, for as long as it lives.
+
+    In space, torch's own transposed kernel first gives the result the room of the input and then resizes it, which
+    never gives any back.
+    """
+    x, weight, *_ = call.inputs
+    y = call.outputs[0]
+    if len(x.shape) != 5 or y.bytes >= x.bytes or not call.settings.positional[6]:
+        return 0
+    shapes = shapes_of(x, weight, y, list(call.settings.positional[3:9]))
+    return 0 if goes_to_onednn(shapes, cpu) or _joins(shapes) else x.bytes - y.bytes
+
+
 def backward_transient(call: Call, cpu: Cpu) -> int:
     """Bytes beyond the gradients at the worst moment of ``aten.convolution_backward``."""
     grad, x, weight, *_ = call.inputs
@@ -140,9 +154,9 @@ def _own_forward(shapes: Shapes, data: int, result: int, has_bias: bool) -> int:
     columns = (result if _joins(shapes) else 0) + _columns(shapes)
     if not shapes.is_transposed or len(shapes.space) != 3:
         return columns
-    # In space, the result first gets the room of the input and is then resized, which never gives any back.
     ones = prod(shapes.reach) * shapes.item if has_bias else 0
-    return max(data if data < result else 0, columns + ones + max(0, data - result))
+    joined = max(0, data - result) if _joins(shapes) else 0  # else it is room that the result keeps
+    return max(data if data < result else 0, columns + ones + joined)
 
 
 def _own_backward(shapes: Shapes, data: int, weights: int, bias: int, grad: int, lined: int) -> int:

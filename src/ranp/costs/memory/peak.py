@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from ranp import arguments
+from ranp.costs.memory.convolutions import spare_room
 from ranp.costs.memory.transients import is_estimate, transient
 from ranp.costs.step import StepTrace, TrainingStep, trace_step
 from ranp.costs.step.cpu import Cpu, this_cpu
 from ranp.costs.step.running import Loss
+from ranp.running.recording import Kept
 
 _CUDA_BLOCK = 512
 """Bytes to which CUDA's caching allocator rounds every tensor up."""
@@ -82,7 +85,8 @@ def peak(step: StepTrace, *, cpu: Cpu | None = None) -> Footprint:
     calls, storages = step.calls, step.storages
     is_rough = step.device != "cpu"
     on_cuda = step.device == "cuda"
-    sizes = np.array([storage.bytes for storage in storages], dtype=np.int64)
+    cpu = this_cpu() if cpu is None else cpu
+    sizes = _sizes(step, cpu)
     if on_cuda:
         sizes = -(-sizes // _CUDA_BLOCK) * _CUDA_BLOCK
     born = np.array([storage.born for storage in storages], dtype=np.int64)
@@ -93,7 +97,6 @@ def peak(step: StepTrace, *, cpu: Cpu | None = None) -> Footprint:
     np.subtract.at(change, np.maximum(dies, born) + 2, sizes)
     living = np.cumsum(change)[: len(calls) + 1]
     if step.device == "cpu":
-        cpu = this_cpu() if cpu is None else cpu
         is_rough = any(is_estimate(call, cpu) for call in calls)
         living[1:] += np.fromiter((transient(call, cpu) for call in calls), np.int64, len(calls))
     moment = int(living.argmax())
@@ -106,6 +109,32 @@ def peak(step: StepTrace, *, cpu: Cpu | None = None) -> Footprint:
     call = calls[moment - 1] if moment else None
     where = (call.phase, call.op, call.module) if call is not None else ("", "", "")
     return Footprint(total, **parts, phase=where[0], op=where[1], module=where[2], is_estimate=is_rough)
+
+
+def kept_bytes(step: StepTrace) -> int:
+    """What the forward pass of a training step keeps for the backward pass."""
+    return sum(item.bytes for item in kept_by_module(step).values())
+
+
+def kept_by_module(step: StepTrace) -> dict[str, Kept]:
+    """The same by the module that made it."""
+    sizes, found = _sizes(step, this_cpu()), dict[str, Kept]()
+    for number in sorted(step.kept):
+        size, storage = int(sizes[number]), step.storages[number]
+        before = found.get(storage.module, Kept(0, 0))
+        elements = size // storage.dtype.itemsize
+        found[storage.module] = Kept(before.elements + elements, before.bytes + size)
+    return found
+
+
+def _sizes(step: StepTrace, cpu: Cpu) -> npt.NDArray[np.int64]:
+    """What each storage takes, with the room that kernels of the CPU leave unused."""
+    sizes = np.array([storage.bytes for storage in step.storages], dtype=np.int64)
+    if step.device == "cpu":
+        for call in step.calls:
+            if call.op == "aten.convolution.default":
+                sizes[call.outputs[0].storage] += spare_room(call, cpu)
+    return sizes
 
 
 def training_memory(

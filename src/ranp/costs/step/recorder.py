@@ -89,6 +89,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         followed = self._followed[self._storage(tensor, kind, -1, module)]
         followed.kind, followed.module = kind, module
 
+    def activations(self, tensors: Iterable[Tensor]) -> frozenset[int]:
+        """The numbers of the storages of these tensors that the step itself made."""
+        found = (self._living.get(t.untyped_storage()._cdata, -1) for t in tensors if t.layout is torch.strided)
+        return frozenset(number for number in found if number >= 0 and self._followed[number].kind == "activation")
+
     def calls(self) -> tuple[Call, ...]:
         """The operators so far."""
         return tuple(self._calls)

@@ -142,16 +142,18 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTrace:
-    """One training step, or one inference, operator by operator.
+    """One training step, one inference, or the forward pass of a step, operator by operator.
 
     Attributes:
         calls: The operators in the order in which eager execution runs them.
         storages: What lives during them, in the order of birth.
-        step: What was traced; None for an inference.
+        step: What was traced; None for an inference or a forward pass.
         device: Type of the device that the tensors stand for, such as ``"cpu"``.
+        kept: Of a forward pass: numbers of the storages that it keeps for the backward pass.
     """
 
     calls: tuple[Call, ...]
     storages: tuple[Storage, ...]
     step: TrainingStep | None
     device: str = "cpu"
+    kept: frozenset[int] = frozenset()

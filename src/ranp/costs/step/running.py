@@ -23,7 +23,7 @@ from ranp.costs.step.stand_ins import batch_of, device_of, stand_in_inputs, stan
 from ranp.errors import RanpError, UnsupportedError
 from ranp.running import calling, randomness
 from ranp.running.checkpointing import checkpointed
-from ranp.running.recording import ModuleStack
+from ranp.running.recording import ModuleStack, SavedRecorder
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ def trace_step(
     step: TrainingStep | None = PLAIN,
     loss: Loss | None = None,
     target: Any = None,
+    training: bool = False,
 ) -> StepTrace:
     """Runs one training step in its steady state, or one inference, without data, and writes down every operator.
 
@@ -55,11 +56,12 @@ def trace_step(
     Args:
         model: The network, real or on the meta device.
         example: The inputs of one call, real or on the meta device.
-        step: What the step is; None for one inference in eval mode without gradients.
+        step: What the step is; None for one inference in eval mode without gradients, or for a forward pass.
         loss: As for ``ranp.score``: of output and target. Without it, a stand-in that resembles common losses: cross
             entropy against integer labels for every output that has more than one channel, mean squared error for
             other floating-point outputs, summed. The labels count as inputs.
         target: What the loss compares with, real or on the meta device. Its batch is resized with the inputs'.
+        training: Without a step: the forward pass in train mode, and what it keeps for the backward pass.
 
     Raises:
         UnsupportedError: The network or the loss asks for values of tensors, or does not run on the example.
@@ -73,7 +75,7 @@ def trace_step(
         not calling.is_floating(tensor) and tensor.device.type != "meta"
         for tensor in calling.tensors_in((example, target))
     )
-    attempt = partial(_attempt, model, example, loss=loss, target=target)
+    attempt = partial(_attempt, model, example, loss=loss, target=target, training=training)
     try:
         return attempt(step)
     except RanpError:
@@ -130,6 +132,7 @@ def _attempt(
     *,
     loss: Loss | None,
     target: Any,
+    training: bool,
     keep_integers: bool = False,
 ) -> StepTrace:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -137,7 +140,7 @@ def _attempt(
     dtype = WHOLE.get(step.precision) if step is not None else None
     dtype = None if dtype is torch.float32 else dtype
     copy = stand_in_network(model, mode, device, dtype)
-    copy.train(step is not None)
+    copy.train(step is not None or training)
     batch = (batch_of(example), step.batch if step is not None else None)
     convert = partial(stand_in_inputs, mode=mode, device=device, dtype=dtype, batch=batch, keep_integers=keep_integers)
     inputs, target = convert(example), convert(target)
@@ -148,14 +151,17 @@ def _attempt(
         recorder.existing(owned(copy, "parameter"), "parameter")
         recorder.existing(owned(copy, "buffer"), "buffer")
         recorder.existing([("", tensor) for tensor in calling.tensors_in((inputs, target))], "input")
+        kept: frozenset[int] = frozenset()
         if step is None:
-            with torch.no_grad(), recorder:
+            saved = SavedRecorder(stack, ())
+            with torch.set_grad_enabled(training), saved, recorder:
                 output = calling.call(copy, inputs)
+            kept = recorder.activations(tensor for _, tensor in saved.living())
         else:
             output = _train(copy, inputs, target, step, loss, device.type, recorder)
         calls, storages = recorder.calls(), recorder.storages()
         del output  # Until here it lived, as in an ordinary loop.
-    return StepTrace(calls, storages, step, device.type)
+    return StepTrace(calls, storages, step, device.type, kept)
 
 
 def _train(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from ranp.costs.quantities import FORWARD, TRAINING
 from ranp.costs.step.records import StepTrace, TrainingStep
 from ranp.costs.step.running import PLAIN, trace_step
 from ranp.errors import UnsupportedError
@@ -36,18 +37,18 @@ class StepSetup:
     step: TrainingStep = PLAIN
     loss: Callable[[Any, Any], Any] | None = None
     target: Any = None
-    _full: dict[bool, StepTrace] = field(default_factory=dict, init=False, repr=False)
+    _full: dict[str, StepTrace] = field(default_factory=dict, init=False, repr=False)
 
-    def full(self, *, inference: bool = False) -> StepTrace:
-        """The step of the full network, or one inference; traced once."""
-        if inference not in self._full:
-            self._full[inference] = self.trace(self.model, inference=inference)
-        return self._full[inference]
+    def full(self, *, part: str = TRAINING) -> StepTrace:
+        """The step of the full network, or a part of it; traced once."""
+        if part not in self._full:
+            self._full[part] = self.trace(self.model, part=part)
+        return self._full[part]
 
-    def trace(self, network: nn.Module, *, inference: bool = False) -> StepTrace:
-        """The step of that network, or one inference."""
-        if inference:
-            return trace_step(network, self.example, step=None)
+    def trace(self, network: nn.Module, *, part: str = TRAINING) -> StepTrace:
+        """The step of that network, its forward pass alone, or one inference."""
+        if part != TRAINING:
+            return trace_step(network, self.example, step=None, training=part == FORWARD)
         if self.loss is not None and self.target is not None:
             try:
                 return trace_step(network, self.example, step=self.step, loss=self.loss, target=self.target)

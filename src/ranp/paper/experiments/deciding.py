@@ -90,6 +90,7 @@ class Decision:
                 exact=kept_one,
                 init=recipe.init,
                 seed=recipe.seed,
+                convention="paper",
             ),
             settings={"largest": largest, "task": task.name},
         )
@@ -157,7 +158,7 @@ def _cost(full: nn.Module, plan: Plan, example: Any, resource: str) -> int:
 
 
 def _selection(method: Method, scores: Scores, trace: Trace, setting: Setting) -> Selection:
-    weighed = method.weigh(scores, method.costs(trace), setting.task.strength)
+    weighed = method.weigh(scores, method.costs(trace, convention="paper"), setting.task.strength)
     return Selection.of(weighed, trace, scope=method.scope, seed=setting.recipe.seed)
 
 

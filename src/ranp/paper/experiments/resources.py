@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ranp.costs.counting import FLOAT32
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
@@ -49,7 +50,7 @@ def _ends(line: Line) -> tuple[Costs, Costs]:
 
 
 def _costs(step: Step) -> Costs:
-    return Costs(step.params, step.flops, step.memory)
+    return Costs(step.params, step.flops, step.memory // FLOAT32)
 
 
 def _removed(line: Line) -> str:

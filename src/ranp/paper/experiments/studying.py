@@ -38,7 +38,17 @@ def studied(cell: Cell, place: Place, compare: Sequence[str] = (), points: int =
     full, example = make_full(task, recipe), cell.example(task)
     found = trace(full, example)
     raw = scores_of(cell, full, Setting(task, recipe, example, Team()), place.shelf, found)
-    return study(full, example, raw, method=OURS, strength=task.strength, compare=compare, points=points, trace=found)
+    return study(
+        full,
+        example,
+        raw,
+        method=OURS,
+        strength=task.strength,
+        compare=compare,
+        points=points,
+        trace=found,
+        convention="paper",
+    )
 
 
 def titled(figure: Figure, title: str) -> Figure:

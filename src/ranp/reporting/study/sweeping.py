@@ -10,22 +10,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import nn
 
+from ranp.choosing.budgets import Meter
+from ranp.choosing.budgets.metering import meters_for
 from ranp.choosing.methods import STRENGTH, Method, resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.measuring import measure
 from ranp.costs.prices import Prices
-from ranp.costs.quantities import resources
+from ranp.costs.quantities import QUANTITIES, resources
+from ranp.costs.step import StepSetup
 from ranp.errors import DataError, InfeasibleError, PlanMismatchError, UnsupportedError
 from ranp.progress import Progress
 from ranp.reporting.causes import what_stays
 from ranp.reporting.study.values import LayerStudy, Step, Study, Sweep
 from ranp.running.calling import unwrap
 from ranp.scoring.scores import Scores
-from ranp.tracing import PINNED, Trace
+from ranp.tracing import Trace
 from ranp.tracing import trace as trace_network
 from ranp.tracing.choice import Choice
 from ranp.weighting import balance
@@ -50,6 +52,7 @@ def study(
     compare: Iterable[str | Method] = ("vanilla",),
     points: int = 25,
     trace: Trace | None = None,
+    convention: str | None = None,
     progress: Progress | None = None,
 ) -> Study:
     """Sweeps methods over sparsities: widths and exact costs of the slim network at each.
@@ -67,6 +70,7 @@ def study(
         compare: Methods to sweep besides.
         points: Steps from 0 to the largest feasible sparsity, both included.
         trace: Of the model on the example; made anew if None.
+        convention: How costs are counted; default as the plan was made, else ``"true"``.
         progress: Told ``(steps done, steps in all)``.
 
     Raises:
@@ -81,26 +85,32 @@ def study(
     network = unwrap(model)
     found = trace_network(network, example) if trace is None else trace
     _check_plan(plan, found)
-    options = _Options.of(plan, strength)
+    options = _Options.of(plan, strength, convention)
     several = (compare,) if isinstance(compare, str | Method) else tuple(compare)
     methods = {how.name: how for how in map(resolve, (method, *several))}
     main, *_ = methods.values()
     stages = {how.name: _stages(how, raw, found, options) for how in methods.values()}
     lots = {how.name: _Lot.of(how, stages[how.name], found, options, points) for how in methods.values()}
+    (memory,) = meters_for(
+        [QUANTITIES.get("memory")],
+        StepSetup(network, example),
+        lots[main.name].selection,
+        convention=options.convention,
+    )
     total, done = sum(len(lot.sparsities) for lot in lots.values()), 0
     sweeps = []
     for name, lot in lots.items():
         steps = []
         for sparsity in lot.sparsities:
-            steps.append(_step(lot.selection, sparsity, options.exact, found))
+            steps.append(_step(lot.selection, sparsity, options, found, memory))
             done += 1
             if progress is not None:
                 progress(done, total)
         sweeps.append(Sweep(name, lot.largest, tuple(steps)))
     notes = plan.notes if plan is not None else lots[main.name].selection.plan(0.0).notes
     return Study(
-        layers=_layers(found, stages[main.name], plan, notes),
-        groups=_groups(found),
+        layers=_layers(found, stages[main.name], plan, notes, options.convention),
+        groups=tuple(group.layers for group in found.groups() if len(group.layers) > 1),
         sweeps=tuple(sweeps),
         method=main.name,
         strength=options.strength,
@@ -120,10 +130,11 @@ class _Options:
     sparsity: float | None
     method: str | None
     resource: str | None
+    convention: str
     select: Mapping[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan | None, strength: float | None) -> _Options:
+    def of(cls, plan: Plan | None, strength: float | None, convention: str | None) -> _Options:
         settings: Mapping[str, Any] = {} if plan is None else plan.settings
         lambda_ = settings.get("strength", STRENGTH) if strength is None else strength
         return cls(
@@ -132,6 +143,7 @@ class _Options:
             sparsity=None if plan is None or "budget" in settings else plan.sparsity.requested,
             method=settings.get("method"),
             resource=settings["resource"] if settings.get("resource") in resources(of_step=False) else None,
+            convention=str(settings.get("convention", "true") if convention is None else convention),
             select={
                 name: settings[name] for name in ("keep", "tie", "min_channels", "round_to", "seed") if name in settings
             },
@@ -158,19 +170,22 @@ class _Lot:
         return cls(selection, largest, tuple(sorted(wanted)))
 
 
-def _step(selection: Selection, sparsity: float, exact: bool, trace: Trace) -> Step:
+def _step(selection: Selection, sparsity: float, options: _Options, trace: Trace, memory: Meter) -> Step:
     try:
-        plan = selection.plan(sparsity, exact=exact)
+        plan = selection.plan(sparsity, exact=options.exact)
     except InfeasibleError:
         return Step(sparsity, feasible=False)
     widths = tuple(len(plan.kept[layer.name]) for layer in trace.layers)
-    bill = Prices.of(trace).at(Choice.of_plan(trace, plan))
-    return Step(sparsity, True, widths, plan.sparsity.of_channels, bill.module_params, bill.flops, bill.memory)
+    choice = Choice.of_plan(trace, plan)
+    bill = Prices.of(trace, options.convention).at(choice)
+    params = bill.params if options.convention == "true" else bill.module_params
+    return Step(sparsity, True, widths, plan.sparsity.of_channels, params, bill.flops, int(memory(choice.stays)))
 
 
 def _stages(how: Method, raw: Scores, trace: Trace, options: _Options) -> dict[str, Scores]:
     """The scores as the method makes them, stage by stage; the last ones decide."""
-    costs = how.costs(trace, options.resource if how.name == options.method else None)
+    resource = options.resource if how.name == options.method else None
+    costs = how.costs(trace, resource, convention=options.convention)
     stages = {"raw": raw}
     if how.balance:
         stages["balanced"] = balance(raw)
@@ -190,9 +205,9 @@ def _check_plan(plan: Plan | None, trace: Trace) -> None:
 
 
 def _layers(
-    trace: Trace, stages: Mapping[str, Scores], plan: Plan | None, notes: Sequence[str]
+    trace: Trace, stages: Mapping[str, Scores], plan: Plan | None, notes: Sequence[str], convention: str
 ) -> tuple[LayerStudy, ...]:
-    flops, memory = measure(trace, "flops"), measure(trace, "memory")
+    flops, memory = (measure(trace, name, convention=convention) for name in ("flops", "memory"))
     why: dict[str, str] = {}
     for obstacle in what_stays(trace, notes):
         for name in obstacle.layers:
@@ -210,23 +225,3 @@ def _layers(
         )
         for layer in trace.layers
     )
-
-
-def _groups(trace: Trace) -> tuple[tuple[str, ...], ...]:
-    """Layers that share a class of channels, directly or through others."""
-    home = list(range(len(trace.layers)))
-
-    def root(index: int) -> int:
-        while home[index] != index:
-            index = home[index]
-        return index
-
-    first: dict[int, int] = {}
-    for index, layer in enumerate(trace.layers):
-        for number in np.unique(layer.classes[layer.classes != PINNED]).tolist():
-            one, other = sorted((root(first.setdefault(number, index)), root(index)))
-            home[other] = one
-    members: dict[int, list[str]] = {}
-    for index, layer in enumerate(trace.layers):
-        members.setdefault(root(index), []).append(layer.name)
-    return tuple(tuple(names) for names in members.values() if len(names) > 1)

@@ -19,7 +19,7 @@ class LayerStudy:
         name: The layer.
         kind: ``"conv"``, ``"transposed"``, ``"linear"`` or ``"parameter"``.
         channels: Output channels of the full network.
-        flops: Of the layer itself in the full network, paper convention.
+        flops: Of the layer itself in the full network.
         memory: Its output elements in the full network.
         scores: Stage (``"raw"``, ``"balanced"``, ``"reweighted"``) to one value per channel, for every stage that
             the scores of the method pass through.
@@ -46,9 +46,9 @@ class Step:
         feasible: False if a layer would lose all its channels; all that follows is then empty.
         widths: Channels that stay, by layer, in layer order.
         removed: Share of all channels that really goes.
-        params: Parameters of the slim network, paper convention.
-        flops: FLOPs of the slim network, paper convention.
-        memory: Activation elements of the slim network, paper convention.
+        params: Parameters of the slim network; in the paper's convention those of modules without children.
+        flops: FLOPs of the slim network.
+        memory: Bytes of its activations, as ``Report`` counts them.
     """
 
     sparsity: float
