@@ -162,9 +162,16 @@ class Search:
     def _channels(self, stays: Flags) -> int:
         return int(np.count_nonzero(stays[self.selection.coupling.classes]))
 
+    def best(self, path: Path, multiples: Sequence[int], aim: float) -> Flags | None:
+        """The widest network of a path, or a narrower one that free channels make wider; None if none fits."""
+        plain = self.widest(path, aim)
+        room = self.widest(path, ROOM * aim) if multiples else None
+        found = [plain, None if room is None else self.filled(room, multiples, aim)]
+        return max((stays for stays in found if stays is not None), key=self._channels, default=None)
+
     def filled(self, stays: Flags, multiples: Sequence[int], aim: float) -> Flags:
         """The same network with families of channels grown to multiples, cheap ones first, as far as the aim allows."""
-        extra = self._growth(stays, multiples)
+        extra = self._growth(stays, multiples) if multiples else []
         low, high = 0, 1 + longest(len(extra), lambda n: self.fits(_with(stays, extra[:n])))
         probe = high - 1
         while high - low > 1:
@@ -239,11 +246,9 @@ def solve_measured(
     found: Solution | None = None
     for _ in range(_LAST):
         if most is not None and search.used(most) <= aim:
-            stays: Flags | None = most
+            stays: Flags | None = search.filled(most, multiples, aim)
         else:
-            stays = search.widest(path, ROOM * aim if multiples else aim)
-        if stays is not None and multiples:
-            stays = search.filled(stays, multiples, aim)
+            stays = search.best(path, multiples, aim)
         if stays is None or (found is not None and (stays == found.stays).all()):
             break
         figures = search.sure(stays)
