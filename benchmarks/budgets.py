@@ -40,6 +40,8 @@ PAPER = {
     "psm-sceneflow": (1, 3, 64, 128),
 }
 """Sizes at which a step of the full network runs in seconds, so that it can be measured."""
+SMALLER = {"psm-sceneflow": {"disparities": 48, "windows": (16, 8, 4, 2)}}
+"""What such sizes need of the networks."""
 MONAI = (
     "UNet, instance norm, PReLU",
     "UNet, residual units",
@@ -64,7 +66,8 @@ class Network:
 def networks(quick: bool) -> Iterator[Network]:
     for name, shape in list(PAPER.items())[: 1 if quick else None]:
         single = torch.randn(shape)
-        yield Network(name, models.build(name), (single, single.clone()) if name.startswith("psm") else single)
+        model = models.build(name, **SMALLER.get(name, {}))
+        yield Network(name, model, (single, single.clone()) if name.startswith("psm") else single)
     for name in MONAI[:1] if quick else MONAI:
         yield Network(name, ZOO[name].build(), ZOO[name].example(ordinary=True))
 

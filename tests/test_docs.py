@@ -63,7 +63,9 @@ def test_no_block_hides_from_these_tests(page: str) -> None:
         compile(text, page, "exec")
 
 
-@pytest.mark.parametrize("page", RUNNING)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow if page == "docs/export.md" else ()) for page in RUNNING]
+)
 def test_python_blocks_run_one_after_the_other(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "docs"}

@@ -106,6 +106,7 @@ def pages(site: Path) -> dict[str, Page]:
     return {path.relative_to(site).as_posix(): Page(path) for path in sorted(site.rglob("*.html"))}
 
 
+@pytest.mark.slow
 def test_every_page_is_built_and_can_be_reached_from_home(site: Path, pages: dict[str, Page]) -> None:
     written = {path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md")}
     assert written | {"changelog.html", "contributing.html", "404.html"} == set(pages)
@@ -123,6 +124,7 @@ def test_every_page_is_built_and_can_be_reached_from_home(site: Path, pages: dic
     assert reached == set(pages) - {"404.html"}
 
 
+@pytest.mark.slow
 def test_links_and_anchors_lead_somewhere(pages: dict[str, Page], site: Path) -> None:
     for name, page in pages.items():
         if name == "404.html":  # its links are absolute, for the server that answers with it
@@ -138,6 +140,7 @@ def test_links_and_anchors_lead_somewhere(pages: dict[str, Page], site: Path) ->
                 assert anchor in there.ids, f"{name}: {link}"
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
     assert sum(len(page.requests) for page in pages.values()) > len(pages)
     for name, page in pages.items():
@@ -155,6 +158,7 @@ def test_a_fetch_would_be_noticed(tmp_path: Path) -> None:
     assert Page(path).requests == ["https://a/b.js", "//c/d.png", "e.png"]
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(pages: dict[str, Page]) -> None:
     anchors = {anchor for name, page in pages.items() if name.startswith("api/") for anchor in page.ids}
     assert {f"ranp.{name}" for name in ranp.__all__} <= anchors
@@ -170,6 +174,7 @@ def test_every_public_name_is_in_the_reference(pages: dict[str, Page]) -> None:
         assert {f"{module}.{name}" for name in names.split()} <= anchors, module
 
 
+@pytest.mark.slow
 def test_what_a_name_means_is_in_the_reference_too(pages: dict[str, Page]) -> None:
     """A name that is both a module and a function must show the function."""
     for page, name in {"tracing": "trace", "pruning": "prune", "costs": "profile", "weighting": "balance"}.items():
@@ -177,6 +182,7 @@ def test_what_a_name_means_is_in_the_reference_too(pages: dict[str, Page]) -> No
         assert first.split(" (")[0] in " ".join(pages[f"api/{page}.html"].text.split()), name
 
 
+@pytest.mark.slow
 def test_equations_are_drawn_by_the_browser(pages: dict[str, Page]) -> None:
     for path in DOCS.rglob("*.md"):
         text = re.sub(r"^```.*?^```$|`[^`\n]+`", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -227,6 +233,7 @@ def test_sessions_and_literal_blocks_become_code() -> None:
     assert fenced("Nothing to do: a >>> b") == "Nothing to do: a >>> b"
 
 
+@pytest.mark.slow
 def test_docstrings_show_no_session_as_quotation(pages: dict[str, Page]) -> None:
     for name, page in pages.items():
         if name.startswith("api/"):

@@ -24,8 +24,8 @@ from ranp.options import Options
 from ranp.progress import Progress
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
-from ranp.scoring.passes import Loss, first_batch
-from ranp.scoring.score import check_settings, score
+from ranp.scoring.passes import Loss, check_settings, first_batch
+from ranp.scoring.score import score
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.verification import Verification, check

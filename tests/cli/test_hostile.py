@@ -102,7 +102,8 @@ def begun(changes: Mapping[str, Any], state: Any = None) -> Damage:
         (run / "metrics.jsonl").unlink()
         if state is not None:
             entries = {"state": json.dumps(state), "random": "{}", "run": "mine"}
-            sealed.write(run / "checkpoint-000000001.safetensors", {}, entries, kind="ranp-checkpoint", version=2)
+            checkpoint = sealed.Format("ranp-checkpoint", 2, (), "ranp train")
+            checkpoint.write(run / "checkpoint-000000001.safetensors", {}, entries)
 
     return stop
 

@@ -82,7 +82,7 @@ def test_strange_settings_are_refused(
     value["settings"]["budget"] = budget
     (tmp_path / "plan.json").write_text(json.dumps(value))
     assert main(["plan", "show", str(tmp_path / "plan.json")]) == 2
-    assert "tell of budgets that ranp did not write" in capsys.readouterr().err
+    assert "name budgets that ranp did not write" in capsys.readouterr().err
 
 
 def test_a_plan_is_edited(plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,8 +134,8 @@ def monai(name: str) -> tuple[nn.Module, tuple[int, ...], int]:
 @pytest.mark.parametrize(
     "name",
     [
-        "UNet",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in "SegResNet DynUNet AttentionUnet VNet DenseNet121".split()),
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("UNet", "SegResNet", "DynUNet", "AttentionUnet", "VNet", "DenseNet121")
     ],
 )
 def test_networks_of_monai(name: str, format: str, tmp_path: Path) -> None:
@@ -232,6 +232,7 @@ def test_what_the_code_fixes_stays_fixed_and_is_reported(format: str, tmp_path: 
     assert_agrees(made, model, torch.randn(3, 1, 4, 9, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_example_that_shrinks_to_one_voxel_does_not_bound_the_sizes(format: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -373,7 +374,7 @@ class ThroughNumpy(nn.Module):
 @pytest.mark.parametrize(
     ("model", "format", "message"),
     [
-        (Noisy(), "onnx", "Noisy cannot be exported to onnx .*random in eval mode"),
+        pytest.param(Noisy(), "onnx", "Noisy cannot be exported to onnx .*random in eval mode", marks=pytest.mark.slow),
         (ReadsValues(), "torch-export", "ReadsValues cannot be exported to torch-export .*Rewrite that part"),
         (ThroughNumpy(), "torch-export", "ThroughNumpy cannot be exported to torch-export"),
         (conv().double(), "onnx", r"torch\.float64, which onnxruntime does not convolve"),

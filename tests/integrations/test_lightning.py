@@ -552,7 +552,7 @@ def test_strategies_that_split_the_network_are_refused() -> None:
 
 @pytest.mark.parametrize(("name", "extra"), [("lightning", "lightning"), ("monai", "medical")])
 def test_a_missing_package_is_named(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for gone in ("lightning", "lightning.pytorch", "pytorch_lightning", "monai", "monai.data.meta_tensor"):
+    for gone in ("lightning", "lightning.pytorch", "pytorch_lightning", "monai", "monai.losses.ds_loss"):
         monkeypatch.setitem(sys.modules, gone, None)
     monkeypatch.delitem(sys.modules, f"ranp.integrations.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'ranp\[{extra}\]'"):

@@ -143,7 +143,7 @@ HEAVY = {
 
 ORDINARY = {
     *("UNet, residual units", "DynUNet", "SegResNet, batch norm", "AttentionUnet", "HighResNet", "ViT", "VoxelMorph"),
-    *("AutoencoderKL", "VQVAE", "R(2+1)D-18", "3D-ShuffleNet v1", "3D-ResNeXt-50, shortcut A", "3D-MobileNet v1"),
+    *("VQVAE", "R(2+1)D-18", "3D-ShuffleNet v1", "3D-MobileNet v1"),
     *("ConvLSTM encoder-decoder", "StereoNet", "UNETR", "MedNeXt, deep supervision, GRN", "SlowFast-R50", "GwcNet-G"),
     *("Video Swin-T", "DiffusionModelUNet", "3D-DenseNet-121", "BasicUNetPlusPlus", "DiNTS"),
 }

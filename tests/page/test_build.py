@@ -22,8 +22,7 @@ from ranp.files import atomic
 from ranp.page import build, detail
 from ranp.page.figures import write_figures
 from ranp.page.gather import StoredRun, gather
-from ranp.page.material import collect
-from ranp.page.rebuilding import Absent, network_of, study_of
+from ranp.page.material import Absent, collect, network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
 from ranp.reporting.folder import write_run
 from ranp.reporting.format import MIB, UNITS, scaled, unit

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ranp.choosing.plan import Plan, Sparsity
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.page.choosing import of_task
-from ranp.page.gather import gather
+from ranp.page.gather import StoredRun, gather, kinds, of_task, representatives
 from ranp.page.material import chosen
 from tests.support.run_folders import write_full, write_journal, write_pruned, write_table
 
@@ -80,7 +81,7 @@ def test_few_runs_are_all_shown_and_of_many_one_of_each_task(tmp_path: Path) -> 
         ("plan.json", "[]", "is not a ranp-plan file"),
         ("report.json", '{"format": "ranp-report", "version": 2}', "changed since it was written"),
         ("metrics.jsonl", "nonsense\n", "line 1 of"),
-        ("metrics.jsonl", "[1]\n", "is no record of training"),
+        ("metrics.jsonl", "[1]\n", "is not a record of training"),
     ],
 )
 def test_a_torn_file_is_refused_by_name(name: str, content: str, told: str, tmp_path: Path) -> None:
@@ -120,3 +121,39 @@ def test_nothing_to_report_is_refused(tmp_path: Path) -> None:
         gather([tmp_path / "missing"])
     with pytest.raises(StorageError, match="at least one"):
         gather([])
+
+
+def stored(label: str, method: str, seed: int = 0, sparsity: float = 0.5, **recipe: Any) -> StoredRun:
+    plan = Plan({"a": (0,)}, {"a": 2}, {}, Sparsity(sparsity, 1, 2, 2), {"method": method})
+    told = {"model": "unet3d-shapenet", "task": "shapenet", "recipe": {"epochs": 2, "seed": seed}, **recipe}
+    return StoredRun(Path(label), label, told, plan)
+
+
+STORED = (
+    stored("sweep", "ranp-f", sparsity=0.2),
+    stored("deep", "ranp-f", model="unet3d-shapenet-23"),
+    *(stored(f"main {seed}", "ranp-f", seed) for seed in (2, 1, 0)),
+    *(stored(f"random {seed}", "random", seed) for seed in (0, 1)),
+    stored("longer", "ranp-f", recipe={"epochs": 9, "seed": 0}),
+)
+
+
+def test_runs_that_differ_by_their_seed_alone_are_one_kind() -> None:
+    found = [[member.label for member in group] for group in kinds(STORED)]
+    assert found == [
+        ["main 2", "main 1", "main 0"],
+        ["random 0", "random 1"],
+        ["sweep"],
+        ["deep"],
+        ["longer"],
+    ]
+
+
+def test_the_usual_kind_of_each_method_stands_for_it() -> None:
+    assert [one.label for one in representatives(STORED)] == ["main 0", "random 0"]
+    assert representatives([]) == []
+
+
+def test_tasks_keep_their_order_and_a_run_of_none_goes_by_its_network() -> None:
+    other = stored("other", "ranp-f", task="", model="mine")
+    assert {task: len(members) for task, members in of_task((*STORED, other)).items()} == {"shapenet": 8, "mine": 1}

@@ -49,7 +49,7 @@ def test_wrappers_are_taken_off() -> None:
 
 
 def test_lazy_modules_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"'0\.weight' is not initialised.*run the model once"):
+    with pytest.raises(UnsupportedError, match=r"'0\.weight' is not initialised.*Run the model once"):
         copy_model(nn.Sequential(nn.LazyLinear(3)), meta=True)
 
 

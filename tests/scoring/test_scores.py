@@ -122,7 +122,7 @@ def test_foreign_missing_and_newer_files_are_refused(tmp_path: Path):
     with pytest.raises(StorageError, match=r"Scores\.save did not write it"):
         Scores.load(tmp_path / "model")
     (tmp_path / "plan.json").write_text(json.dumps({"format": "ranp.choosing.plan"}))
-    with pytest.raises(StorageError, match="no safetensors file"):
+    with pytest.raises(StorageError, match="not a safetensors file"):
         Scores.load(tmp_path / "plan.json")
     newer = {"format": "ranp.scoring.scores", "version": "99", "checksum": "", "scores": ""}
     safetensors.torch.save_file({"a": torch.ones(2)}, tmp_path / "new", newer)

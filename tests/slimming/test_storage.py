@@ -307,7 +307,7 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"ranp\.save did not write it"):
         ranp.load(path, unet)
     torch.save({"x": torch.zeros(2)}, path)
-    with pytest.raises(StorageError, match="no safetensors file"):
+    with pytest.raises(StorageError, match="not a safetensors file"):
         ranp.load(path, unet)
     with pytest.raises(StorageError, match="no such file"):
         storage.metadata(tmp_path)

@@ -58,7 +58,7 @@ def test_rigid_labels_always_stay() -> None:
 def test_pieces_of_distinct_classes_are_a_constraint() -> None:
     space = LabelSpace()
     a = space.new(6)
-    space.require_equal_counts(np.split(a, 3), "groups", "here")
+    space.require_equal_counts(a, 3, "groups", "here")
     classes = space.resolve()
     assert [sorted(piece.tolist()) for piece in classes.pieces[0]] == classes.ids[a].reshape(3, 2).tolist()
     assert len(np.unique(classes.ids[a])) == 6
@@ -68,7 +68,7 @@ def test_pieces_that_hold_the_same_classes_are_free() -> None:
     space = LabelSpace()
     a = space.new(4)
     space.unite(a[:2], a[2:])
-    space.require_equal_counts(np.split(a, 2), "halves", "here")
+    space.require_equal_counts(a, 2, "halves", "here")
     assert space.resolve().pieces == ()
 
 
@@ -76,8 +76,8 @@ def test_the_finer_of_two_nested_constraints_stays() -> None:
     for first, second in ((2, 4), (4, 2)):
         space = LabelSpace()
         a = space.new(8)
-        space.require_equal_counts(np.split(a, first), "one", "here")
-        space.require_equal_counts(np.split(a, second), "other", "here")
+        space.require_equal_counts(a, first, "one", "here")
+        space.require_equal_counts(a, second, "other", "here")
         (entry,) = space.resolve().pieces
         assert len(entry) == 4
 
@@ -85,8 +85,8 @@ def test_the_finer_of_two_nested_constraints_stays() -> None:
 def test_constraints_that_cross_are_coupled_so_that_both_hold() -> None:
     space = LabelSpace()
     a = space.new(12)
-    space.require_equal_counts(np.split(a, 3), "three", "here")
-    space.require_equal_counts(np.split(a, 2), "two", "here")
+    space.require_equal_counts(a, 3, "three", "here")
+    space.require_equal_counts(a, 2, "two", "here")
     classes = space.resolve()
     assert_every_cut_is_even(a, classes.ids, classes.pieces, (2, 3))
 
@@ -120,7 +120,7 @@ def test_whatever_meets_the_constraints_is_even_everywhere(size, counts, unions,
     for x in pins:
         space.pin(a[x % size : x % size + 1], "because", "here")
     for count in counts:
-        space.require_equal_counts(np.split(a, count), "pieces", "here")
+        space.require_equal_counts(a, count, "pieces", "here")
     classes = space.resolve()
     assert_every_cut_is_even(a, classes.ids, classes.pieces, counts)
     seen = [int(c) for entry in classes.pieces for piece in entry for c in piece]

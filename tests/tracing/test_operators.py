@@ -17,11 +17,11 @@ from ranp.running.dataless import execute, to_meta
 from ranp.running.randomness import untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
+from ranp.tracing.cuts import keeps_of
 from ranp.tracing.cutting import cut_copy, cut_tensor
 from ranp.tracing.labels import LabelSpace
 from ranp.tracing.ledger import Ledger
 from ranp.tracing.operation import labels_of
-from ranp.tracing.probing import keeps_of
 from ranp.tracing.rules.refusals import REASONS
 from ranp.tracing.running import LabelMode, give_birth
 from tests.support.operator_cases import WITHOUT_A_CALL, Case, all_cases

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -82,14 +82,14 @@ def progress_bars(
 ) -> Iterator[Callable[[str, int, int | None, str], None]]:
     """Draws bars on stderr, one for each label, with the time that is left.
 
-    Where stderr is no terminal, a file or a pipe, each label is one line when all is done, and none after an error:
-    then the error is all there is to read.
+    Where stderr goes to a file or a pipe, each label is one line when all is done, and none after an error: then the
+    error is all there is to read.
 
     The value is a function of ``(label, done, total or None, remark)``.
 
     Args:
         quiet: Draw nothing.
-        lines: Labels that are told as whole lines at once: they stay, also where nobody is looking.
+        lines: Labels that are written as whole lines at once: they stay, also where nobody is looking.
     """
     from rich.console import Console
     from rich.progress import (
@@ -111,33 +111,27 @@ def progress_bars(
         TextColumn("{task.fields[remark]}", markup=False),
     )
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
-    if quiet or not console.is_terminal:
-        last: dict[str, str] = {}
-
-        def note(label: str, done: int, total: int | None, remark: str = "") -> None:
-            line = f"{label} {done}" + (f" of {total}" if total else "") + (f": {remark}" if remark else "")
-            if label not in lines:
-                last[label] = line
-            elif not quiet:
-                console.print(printable(line, lines=False))
-
-        yield note
-        for line in () if quiet else last.values():
-            console.print(printable(line, lines=False))
-        return
-    with Progress(*columns, console=console) as progress:
-        bars: dict[str, TaskID] = {}
+    watched = console.is_terminal and not quiet
+    last: dict[str, str] = {}
+    bars: dict[str, TaskID] = {}
+    with Progress(*columns, console=console) if watched else nullcontext() as progress:
 
         def move(label: str, done: int, total: int | None, remark: str = "") -> None:
+            name, words = printable(label, lines=False), printable(remark, lines=False)
+            line = f"{name} {done}" + (f" of {total}" if total else "") + (f": {words}" if words else "")
             if label in lines:
-                console.print(printable(f"{label} {done} of {total}: {remark}", lines=False))
-                return
-            shown = printable(remark, lines=False)
-            if label not in bars:
-                bars[label] = progress.add_task(printable(label, lines=False), total=total, remark=shown)
-            progress.update(bars[label], completed=done, total=total, remark=shown)
+                if not quiet:
+                    console.print(line)
+            elif progress is None:
+                last[label] = line
+            else:
+                if label not in bars:
+                    bars[label] = progress.add_task(name, total=total, remark=words)
+                progress.update(bars[label], completed=done, total=total, remark=words)
 
         yield move
+    for line in () if quiet else last.values():
+        console.print(line)
 
 
 @contextmanager

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import Json
+from ranp.cli.options import Json, flag
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results.")] = Path("runs/demo"),
-    sparsity: Annotated[float, typer.Option(help="Fraction of channels that both methods remove.")] = 0.7,
-    epochs: Annotated[int, typer.Option(min=1, help="Of each network; most of the time goes here.")] = 6,
-    size: Annotated[int, typer.Option(min=8, help="Edge of the volumes.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, objects and batches.")] = 0,
+    out: Annotated[Path, flag("Folder for the results.", metavar="DIR")] = Path("runs/demo"),
+    sparsity: Annotated[float, flag("Fraction of channels that both methods remove.")] = 0.7,
+    epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 6,
+    size: Annotated[int, flag("Edge of the volumes.", min=8)] = 16,
+    seed: Annotated[int, flag("Of weights, objects and batches.", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Prune and train a small 3D-UNet on procedural shapes: full against RANP-f against random.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ranp.cli.console import say, show_json
-from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted
+from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted, flag
 
 if TYPE_CHECKING:
     from ranp.paper.naming import Network, Trust
@@ -19,17 +19,17 @@ _REMEMBERED: dict[str, type] = {"task": str, "scale": str, "batches": str, "loss
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that ranp prune wrote.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")],
-    format: Annotated[str, typer.Option(help="onnx or torch-export.")] = "onnx",
+    out: Annotated[Path, flag("The file to write.", metavar="FILE")],
+    format: Annotated[str, flag("onnx or torch-export.")] = "onnx",
     dynamic: Annotated[
-        str, typer.Option(help="What may vary: auto (batch and space, as far as possible), batch, or none.")
+        str, flag("What may vary: auto (batch and space, as far as possible), batch, or none.")
     ] = "auto",
-    opset: Annotated[int | None, typer.Option(min=1, help="Version of the ONNX operators.")] = None,
+    opset: Annotated[int | None, flag("Version of the ONNX operators.", min=1)] = None,
     model: FolderModel = None,
     inputs: Inputs = None,
     example: Example = None,
     trust: Trusted = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace FILE if it is there.")] = False,
+    force: Annotated[bool, flag("Replace FILE if it is there.", None, "--force")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the slim network of a run folder as ONNX or as a torch.export program, and check it against PyTorch.
@@ -38,6 +38,7 @@ def export(
     the folder names is run with --trust only; or name the network here with --model.
     """
     from ranp.errors import UnsupportedError, unknown_name
+    from ranp.files.atomic import check_target
     from ranp.integrations import exporting
     from ranp.integrations.export_formats import FORMATS
     from ranp.paper.naming import Trust, stored_network
@@ -48,7 +49,7 @@ def export(
         raise UnsupportedError(unknown_name("format", format, FORMATS))
     if dynamic not in exporting.DYNAMIC:
         raise UnsupportedError(unknown_name("dynamic", dynamic, exporting.DYNAMIC))
-    exporting.check_target(out, force=force)
+    check_target(out, force=force)
     FORMATS[format].require()
     run = RunFolder(folder)
     recipe = run.finished_recipe()
@@ -74,7 +75,7 @@ def export(
 
 def _example(network: Network, recipe: dict[str, Any], where: Path, said: Trust) -> Any:
     """What goes into the network: said here, said to ``ranp prune``, known of the network, or the first batch."""
-    from ranp.cli.sources import Choice, find_data
+    from ranp.cli.preparation import find_data
     from ranp.errors import StorageError
     from ranp.paper.naming import needed_example, refuse_code, stored_example
 
@@ -88,7 +89,7 @@ def _example(network: Network, recipe: dict[str, Any], where: Path, said: Trust)
             raise StorageError(f"{str(where)!r}: {name} of its data is {value!r}. Restore it, or pass --input.")
         if name in ("batches", "loss") and not said.everything:
             refuse_code(where, repr(value), name, "--input")
-    data = find_data(network, Choice(**known, max_batches=1))
+    data = find_data(network, known, max_batches=1)
     if data is None:
         return needed_example(network, (), None)
     return next(iter(data.batches))[0]

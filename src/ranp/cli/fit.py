@@ -5,18 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from ranp.cli.console import progress_bar, say, show_json, show_table
-from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, options_of, step_of, takes
+from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, flag, options_of, step_of, takes
 
 if TYPE_CHECKING:
-    from ranp.choosing.plan import Plan
     from ranp.cli.preparation import Setup
-    from ranp.reporting.fit import Room
-
-_STEP = "One training step"
-
 
 _RANKING = ("method", "strength", "criterion", "resource", "tie", "keep", "max_batches", "seed")
 
@@ -27,10 +20,9 @@ def fit(
     pruning: dict[str, Any],
     source: dict[str, Any],
     training: dict[str, Any],
-    memory: Annotated[str, typer.Option(metavar="8GiB", help="What there is: 8GiB, 500MB, ...")],
+    memory: Annotated[str, flag("What there is: 8GiB, 500MB, ...", metavar="8GiB")],
     size: Annotated[
-        str | None,
-        typer.Option(metavar="128x128x128", help="Wanted space of the inputs, or one edge.", rich_help_panel=_STEP),
+        str | None, flag("Wanted space of the inputs, or one edge.", "One training step", metavar="128x128x128")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -40,8 +32,7 @@ def fit(
     data; the sparsity is an estimate then.
     """
     from ranp.choosing.budgets import QUANTITIES
-    from ranp.cli.preparation import prepare
-    from ranp.cli.sources import make
+    from ranp.cli.preparation import make, prepare
     from ranp.errors import InfeasibleError
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
@@ -62,13 +53,13 @@ def fit(
     }
     now = rooms["checkpointing" if step.checkpointing else "plain"]
     plan, refusal = None, ""
-    costs: dict[str, float] = {}
     if now.needed > allowed:
         try:
-            plan, costs = _made_to_fit(network, setup, at, step, allowed)
+            plan = _made_to_fit(network, setup, at, step, allowed)
         except InfeasibleError as error:
             refusal = str(error)
-    where = f"batch {wanted} at {'x'.join(map(str, space))}"
+    edges = "x".join(map(str, space))
+    where = f"batch {wanted} at {edges}"
     if as_json:
         show_json(
             {
@@ -77,9 +68,9 @@ def fit(
                 "batch": wanted,
                 "size": list(space),
                 "step": {name: value for name, value in asdict(step).items() if name != "batch"},
-                "full": {kind: _plain(found) for kind, found in rooms.items()},
+                "full": {kind: found.to_dict() for kind, found in rooms.items()},
                 "fits": now.needed <= allowed,
-                "plan": None if plan is None else {**_removed(plan), **costs},
+                "plan": plan,
                 "refusal": refusal,
             }
         )
@@ -88,20 +79,19 @@ def fit(
         ("the network as it is", *rooms),
         [
             (f"a step of {where}", *(shown(found.needed) for found in rooms.values())),
-            (f"largest batch at {'x'.join(map(str, space))}", *(str(found.batch) for found in rooms.values())),
-            (f"largest size at batch {wanted}", *map(_size, rooms.values())),
+            (f"largest batch at {edges}", *(str(found.batch) for found in rooms.values())),
+            (f"largest size at batch {wanted}", *(found.largest for found in rooms.values())),
         ],
         title=f"{model}, {step.optimiser}, {step.precision}, {shown(allowed)}",
     )
     if now.needed <= allowed:
         say(f"{where} fits as it is: {shown(now.needed)}")
     elif plan is not None:
-        removed = _removed(plan)
         say(
-            f"{where} fits with a sparsity of {removed['sparsity']:.2%} "
+            f"{where} fits with a sparsity of {plan['sparsity']:.2%} "
             f"({setup.options.how.name}, {setup.options.rule.name}):\n"
-            f"  {removed['kept']} of {plan.sparsity.channels} channels, {costs['flops']:.1%} of the FLOPs, "
-            f"{costs['params']:.1%} of the parameters, {shown(costs['train_memory'])} at the peak\n"
+            f"  {plan['kept']} of {plan['channels']} channels, {plan['flops']:.1%} of the FLOPs, "
+            f"{plan['params']:.1%} of the parameters, {shown(plan['train_memory'])} at the peak\n"
             f"  ranp prune {model} ... --budget train-memory={memory}"
         )
     else:
@@ -128,7 +118,9 @@ def _bytes(text: str) -> float:
     except UnsupportedError:
         budget = None
     if budget is None or budget.share is not None:
-        raise UnsupportedError(f"--memory {text!r} is no amount of memory. Pass a number with its unit: 8GiB, 500MB.")
+        raise UnsupportedError(
+            f"--memory {text!r} is not an amount of memory. Pass a number with its unit: 8GiB, 500MB."
+        )
     return budget.amount
 
 
@@ -143,8 +135,8 @@ def _space(text: str, dims: int) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if len(parts) > 1 else (int(parts[0]),) * dims
 
 
-def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float) -> tuple[Plan, dict[str, float]]:
-    """The plan that makes a step fit, and what is left of the network's costs."""
+def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float) -> dict[str, float]:
+    """What is left of the network's channels and costs by the plan that makes a step fit."""
     from ranp.cli.preparation import scored
     from ranp.costs.prices import Prices
     from ranp.costs.step import StepSetup
@@ -158,20 +150,11 @@ def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float)
     plan = plan_for(selection, StepSetup(network, at, step), allowed)
     prices = Prices.of(found, setup.options.convention)
     full, slim = (prices.at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))
-    peak = float(plan.settings["budget"][0]["after"])
-    return plan, {"flops": slim.flops / full.flops, "params": slim.params / full.params, "train_memory": peak}
-
-
-def _removed(plan: Plan) -> dict[str, float]:
-    return {"sparsity": plan.sparsity.of_channels, "kept": plan.sparsity.channels - plan.sparsity.removed}
-
-
-def _plain(found: Room) -> dict[str, Any]:
-    size = None if found.size is None else list(found.size)
-    return {"needed": found.needed, "batch": found.batch, "size": size, "fixed_size": found.fixed}
-
-
-def _size(found: Room) -> str:
-    if found.size is None:
-        return "none"
-    return "x".join(map(str, found.size)) + (" (the only one)" if found.fixed else "")
+    return {
+        "sparsity": plan.sparsity.of_channels,
+        "kept": plan.sparsity.channels - plan.sparsity.removed,
+        "channels": plan.sparsity.channels,
+        "flops": slim.flops / full.flops,
+        "params": slim.params / full.params,
+        "train_memory": float(plan.settings["budget"][0]["after"]),
+    }

@@ -20,108 +20,85 @@ from ranp.options import Options
 if TYPE_CHECKING:
     from ranp.costs.step import TrainingStep
 
-_NETWORK, _DATA, _HOW, _STEP, _RUN = "Network", "What to score on", "How to prune", "One training step", "Run"
+_NETWORK, _DATA, _HOW = "Network", "What to score on", "How to prune"
+_STEP, RUN = "One training step", "Run"
+"""Headings under which ``--help`` lists the flags."""
+
+
+def flag(text: str, panel: str | None = None, *declarations: str, **more: Any) -> Any:
+    """A flag: its help, the heading that it stands under, and its names where they are not the argument's."""
+    return typer.Option(*declarations, help=text, rich_help_panel=panel, **more)
+
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A registered network, or package.module:function that returns one.")
 ]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option("--input", metavar="1x1x64x64x64", help="Shape of an input; repeat it.", rich_help_panel=_NETWORK),
-]
-Example = Annotated[
-    str | None,
-    typer.Option(metavar="PKG.MOD:FN", help="Function that returns the inputs of one call.", rich_help_panel=_NETWORK),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-Task = Annotated[
-    str | None,
-    typer.Option(help="A task of the paper; a network of the paper has its own by default.", rich_help_panel=_DATA),
-]
+Inputs = Annotated[list[str] | None, flag("Shape of an input; repeat it.", _NETWORK, "--input", metavar="1x1x64x64x64")]
+Example = Annotated[str | None, flag("Function that returns the inputs of one call.", _NETWORK, metavar="PKG.MOD:FN")]
+Json = Annotated[bool, flag("Print JSON instead of a table.", None, "--json")]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Folder of the task's data set as published; default: procedural samples.",
-        rich_help_panel=_DATA,
-    ),
+    flag("Folder of the task's data set as published; default: procedural samples.", _DATA, "--data", metavar="DIR"),
 ]
-AllowMissing = Annotated[
-    bool,
-    typer.Option("--allow-missing", help="Take what is there of a partial data set.", rich_help_panel=_DATA),
-]
-Scale = Annotated[
-    str | None,
-    typer.Option(help="paper, or cpu: the task's small network and sizes; default paper.", rich_help_panel=_DATA),
-]
+AllowMissing = Annotated[bool, flag("Take what is there of a partial data set.", _DATA, "--allow-missing")]
+Scale = Annotated[str | None, flag("paper, or cpu: the task's small network and sizes; default paper.", _DATA)]
 FolderModel = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="How the full network is made, instead of what the folder says."),
+    str | None, flag("How the full network is made, instead of what the folder says.", None, "--model", metavar="MODEL")
 ]
 Trusted = Annotated[
-    bool, typer.Option("--trust", help="Run the code that the folder names; without it nothing in a file is run.")
+    bool, flag("Run the code that the folder names; without it nothing in a file is run.", None, "--trust")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...", rich_help_panel=_RUN)]
-
-
-def _flag(text: str, panel: str, *declarations: str, **more: Any) -> Any:
-    return typer.Option(*declarations, help=text, rich_help_panel=panel, **more)
-
+Device = Annotated[str, flag("cpu, cuda, cuda:1, ...", RUN)]
 
 PRUNING: Mapping[str, Any] = {
-    "sparsity": Annotated[float | None, _flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
-    "budget": Annotated[list[str] | None, _flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
-    "method": Annotated[str, _flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", _HOW)],
+    "sparsity": Annotated[float | None, flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
+    "budget": Annotated[list[str] | None, flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
+    "method": Annotated[str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", _HOW)],
     "strength": Annotated[
-        float | None, _flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
+        float | None, flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
     ],
     "criterion": Annotated[
         str | None,
-        _flag("mpmg-sum, mnmg-sum, neuron-mask, magnitude, random, ..., or code; default the method's own.", _HOW),
+        flag("mpmg-sum, mnmg-sum, neuron-mask, magnitude, random, ..., or code; default the method's own.", _HOW),
     ],
     "resource": Annotated[
-        str | None,
-        _flag(f"{', '.join(resources())}, code, or several: flops+time; default the method's own.", _HOW),
+        str | None, flag(f"{', '.join(resources())}, code, or several: flops+time; default the method's own.", _HOW)
     ],
-    "tie": Annotated[str, _flag("How coupled layers agree: max (the paper) or union.", _HOW)],
+    "tie": Annotated[str, flag("How coupled layers agree: max (the paper) or union.", _HOW)],
     "exact": Annotated[
-        bool, _flag("Meet the sparsity after coupling, of prunable channels; every layer keeps one.", _HOW, "--exact")
+        bool, flag("Meet the sparsity after coupling, of prunable channels; every layer keeps one.", _HOW, "--exact")
     ],
     "keep": Annotated[
-        list[str] | None,
-        _flag("Layers to leave alone, such as 'encoders.0.*'; repeat it.", _HOW, metavar="PATTERN"),
+        list[str] | None, flag("Layers to leave alone, such as 'encoders.0.*'; repeat it.", _HOW, metavar="PATTERN")
     ],
-    "min_channels": Annotated[int, _flag("Least width of a layer.", _HOW, min=1)],
-    "round_to": Annotated[str, _flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
+    "min_channels": Annotated[int, flag("Least width of a layer.", _HOW, min=1)],
+    "round_to": Annotated[str, flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
     "fill": Annotated[
-        str | None,
-        _flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW),
+        str | None, flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW)
     ],
-    "mode": Annotated[str, _flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
-    "convention": Annotated[str, _flag("true (as torch counts), paper or equation: what FLOPs and memory are.", _HOW)],
-    "init": Annotated[str, _flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
+    "mode": Annotated[str, flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
+    "convention": Annotated[str, flag("true (as torch counts), paper or equation: what FLOPs and memory are.", _HOW)],
+    "init": Annotated[str, flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
     "max_batches": Annotated[
-        int | None, _flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)
+        int | None, flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)
     ],
-    "unchecked": Annotated[bool, _flag("Take a slim network whose numbers cannot be compared.", _RUN, "--unchecked")],
-    "seed": Annotated[int, _flag("Of everything random.", _RUN, min=0)],
+    "unchecked": Annotated[bool, flag("Take a slim network whose numbers cannot be compared.", RUN, "--unchecked")],
+    "seed": Annotated[int, flag("Of everything random.", RUN, min=0)],
 }
 """The options of ``ranp.prune`` by name."""
 
 SOURCE: Mapping[str, Any] = {
-    "task": Annotated[str | None, _flag("A task of the paper; a network of the paper has its own by default.", _DATA)],
+    "task": Annotated[str | None, flag("A task of the paper; a network of the paper has its own by default.", _DATA)],
     "data": DataFolder,
     "allow_missing": AllowMissing,
     "scale": Scale,
     "batches": Annotated[
-        str | None, _flag("Function that returns (inputs, target) pairs.", _DATA, metavar="PKG.MOD:FN")
+        str | None, flag("Function that returns (inputs, target) pairs.", _DATA, metavar="PKG.MOD:FN")
     ],
-    "loss": Annotated[str | None, _flag("The loss itself: loss(output, target).", _DATA, metavar="PKG.MOD:FN")],
+    "loss": Annotated[str | None, flag("The loss itself: loss(output, target).", _DATA, metavar="PKG.MOD:FN")],
     "size": Annotated[
         int | None,
-        _flag("Edge of a task's samples, default the recipe's; costs stay at the network's own size.", _DATA, min=8),
+        flag("Edge of a task's samples, default the recipe's; costs stay at the network's own size.", _DATA, min=8),
     ],
     "inputs": Inputs,
     "example": Example,
@@ -129,17 +106,20 @@ SOURCE: Mapping[str, Any] = {
 """What to score on, and the network's inputs."""
 
 STEP: Mapping[str, Any] = {
-    "batch": Annotated[int | None, _flag("Samples in a step; default: those of the input.", _STEP, min=1)],
+    "batch": Annotated[int | None, flag("Samples in a step; default: those of the input.", _STEP, min=1)],
     "optimizer": Annotated[
         str | None,
-        _flag("adam, amsgrad, adamw, sgd, momentum, nesterov, rmsprop or none; default --task's, else adam.", _STEP),
+        flag("adam, amsgrad, adamw, sgd, momentum, nesterov, rmsprop or none; default --task's, else adam.", _STEP),
     ],
     "precision": Annotated[
         str | None,
-        _flag("float32, float64, bfloat16, float16, amp-bfloat16, amp-float16; default --task's, else float32.", _STEP),
+        flag(
+            "float32, float64, bfloat16, float16, amp-bfloat16, amp-float16; default --task's, else float32.",
+            _STEP,
+        ),
     ],
     "checkpointing": Annotated[
-        bool, _flag("Activation checkpointing: less memory, more time.", _STEP, "--checkpointing")
+        bool, flag("Activation checkpointing: less memory, more time.", _STEP, "--checkpointing")
     ],
 }
 """One training step."""
@@ -191,7 +171,7 @@ def options_of(given: Mapping[str, Any], **more: Any) -> Options:
 
     Args:
         given: What the verb got for ``PRUNING``, or some of it.
-        **more: Options that are no flags, such as ``step``.
+        **more: Options that are not flags, such as ``step``.
 
     Raises:
         RanpError: A value is not allowed, or code that is named cannot be found.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +38,7 @@ def show(file: File, as_json: Json = False) -> None:
         lines = budget_lines(found.settings)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise StorageError(
-            f"the settings of {str(file)!r} tell of budgets that ranp did not write. Take them out, or make it again."
+            f"the settings of {str(file)!r} name budgets that ranp did not write. Take them out, or make it again."
         ) from error
     made = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name not in REMEMBERED)
     sparsity = found.sparsity
@@ -62,12 +63,7 @@ def diff(before: File, after: File, as_json: Json = False) -> None:
 
     changes = Plan.load(before).diff(Plan.load(after))
     if as_json:
-        show_json(
-            [
-                {"layer": c.layer, "before": c.before, "after": c.after, "dropped": c.dropped, "added": c.added}
-                for c in changes
-            ]
-        )
+        show_json([asdict(change) for change in changes])
         return
     _show_changes(changes)
 
@@ -100,13 +96,7 @@ def _show_changes(changes: Sequence[Change]) -> None:
         say("the plans keep the same channels")
         return
     rows = [
-        (
-            change.layer,
-            "-" if change.before is None else str(change.before),
-            "-" if change.after is None else str(change.after),
-            str(len(change.dropped)),
-            str(len(change.added)),
-        )
-        for change in changes
+        (c.layer, *("-" if n is None else str(n) for n in (c.before, c.after, len(c.dropped), len(c.added))))
+        for c in changes
     ]
     show_table(("layer", "before", "after", "dropped", "added"), rows)

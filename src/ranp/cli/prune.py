@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from ranp.cli.console import progress_bar, say, show_json
-from ranp.cli.options import PRUNING, SOURCE, STEP, Device, Json, Model, options_of, step_of, takes
+from ranp.cli.options import PRUNING, RUN, SOURCE, STEP, Device, Json, Model, flag, options_of, step_of, takes
 
-_RUN = "Run"
 _TUNED = 2e9
 """FLOPs of a slim network up to which it is tuned unasked."""
 
@@ -21,25 +18,14 @@ def prune(
     pruning: dict[str, Any],
     source: dict[str, Any],
     training: dict[str, Any],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for the results.", rich_help_panel=_RUN)
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the run in DIR; other files in it stay.", rich_help_panel=_RUN)
-    ] = False,
+    out: Annotated[Path | None, flag("Folder for the results.", RUN, metavar="DIR")] = None,
+    force: Annotated[bool, flag("Replace the run in DIR; other files in it stay.", RUN, "--force")] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Report, with the predicted training memory, but write nothing.", rich_help_panel=_RUN
-        ),
+        bool, flag("Report, with the predicted training memory, but write nothing.", RUN, "--dry-run")
     ] = False,
     tune: Annotated[
         bool | None,
-        typer.Option(
-            "--tune/--no-tune",
-            help="Measure how the slim network runs fastest here; by default where that takes seconds.",
-            rich_help_panel=_RUN,
-        ),
+        flag("Measure how it runs fastest here; by default where that takes seconds.", RUN, "--tune/--no-tune"),
     ] = None,
     device: Device = "cpu",
     as_json: Json = False,
@@ -53,11 +39,10 @@ def prune(
 
     from ranp import prune as prune_network
     from ranp.choosing.budgets import QUANTITIES
-    from ranp.cli.preparation import prepare
-    from ranp.cli.sources import make, plain
+    from ranp.cli.preparation import make, prepare
     from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
-    from ranp.reporting.folder import check_replaceable, shapes_of, versions, write_run
+    from ranp.reporting.folder import RunFolder, shapes_of, versions, write_run
 
     step = step_of(training, source)
     options = options_of(pruning, step=step, checkpointing=training["checkpointing"])
@@ -65,7 +50,7 @@ def prune(
     if out is None and not dry_run:
         raise UnsupportedError("nothing says where the results go. Pass --out DIR, or --dry-run.")
     if out is not None and not dry_run:
-        check_replaceable(out, force=force)
+        RunFolder(out).check_replaceable(force=force)
     with joined(device) as team:
         setup = prepare(model, options, source, rank=team.rank, ranks=team.size)
         options = setup.options
@@ -87,7 +72,7 @@ def prune(
         inputs = source["inputs"] or (shapes_of(setup.example) if setup.data.options else ())
         recipe: dict[str, Any] = {
             "model": model,
-            "options": plain(setup.data.options),
+            "options": {k: list(v) if isinstance(v, tuple) else v for k, v in setup.data.options.items()},
             "inputs": list(inputs),
             "example": source["example"],
             "data": setup.data.used,
@@ -105,7 +90,9 @@ def prune(
         say(str(pruned.report))
         if predicted is not None:
             before, after = map(QUANTITIES.get("train-memory").format, predicted)
-            say(f"\npredicted peak of a training step: {before} -> {after} ({_described(step)})")
+            parts = [f"batch {step.batch}" if step.batch else "batch of the input", step.optimiser, step.precision]
+            described = ", ".join([*parts, *(["checkpointing"] if step.checkpointing else [])])
+            say(f"\npredicted peak of a training step: {before} -> {after} ({described})")
         if written:
             say(f"\nwrote {', '.join(map(str, written))}")
 
@@ -119,8 +106,3 @@ def _training_memory(pruned: Any) -> tuple[int, int] | None:
     except UnsupportedError:
         return None
     return before.peak, after.peak
-
-
-def _described(step: Any) -> str:
-    parts = [f"batch {step.batch}" if step.batch else "batch of the input", step.optimiser, step.precision]
-    return ", ".join([*parts, *(["checkpointing"] if step.checkpointing else [])])

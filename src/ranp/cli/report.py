@@ -8,18 +8,16 @@ from typing import Annotated
 import typer
 
 from ranp.cli.console import progress_bars, say
-from ranp.cli.options import Example, FolderModel, Inputs, Trusted
+from ranp.cli.options import Example, FolderModel, Inputs, Trusted, flag
 
 
 def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Run folders, or folders that hold some.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page.")] = Path("report.html"),
-    title: Annotated[str | None, typer.Option(help="Heading of the page; default what it is about.")] = None,
-    figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write every figure as SVG and PDF for a paper, too.")
-    ] = None,
+    out: Annotated[Path, flag("The page.", metavar="FILE")] = Path("report.html"),
+    title: Annotated[str | None, flag("Heading of the page; default what it is about.")] = None,
+    figures: Annotated[Path | None, flag("Write every figure as SVG and PDF for a paper, too.", metavar="DIR")] = None,
     model: FolderModel = None,
     inputs: Inputs = None,
     example: Example = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ranp.cli.console import progress_bars, say, show_json
-from ranp.cli.options import Device, Json
+from ranp.cli.options import Device, Json, flag
 
 if TYPE_CHECKING:
     from ranp.paper.experiments import Wanted
@@ -18,25 +18,20 @@ ALL = "all"
 
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="TABLE_OR_FIGURE", help="Its name, or all; --list shows them.")] = "",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for cells, tables and figures.")] = None,
-    scale: Annotated[
-        str, typer.Option(help="cpu: small, for two cores. paper: its networks, sizes and recipes.")
-    ] = "cpu",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell that is trained.")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="As little as shows that it runs; one seed.")] = False,
+    out: Annotated[Path | None, flag("Folder for cells, tables and figures.", metavar="DIR")] = None,
+    scale: Annotated[str, flag("cpu: small, for two cores. paper: its networks, sizes and recipes.")] = "cpu",
+    seeds: Annotated[int, flag("Runs of each cell that is trained.", min=1)] = 3,
+    quick: Annotated[bool, flag("As little as shows that it runs; one seed.", None, "--quick")] = False,
     resources_only: Annotated[
-        bool, typer.Option("--resources-only", help="What the networks cost, without training them.")
+        bool, flag("What the networks cost, without training them.", None, "--resources-only")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes that run cells side by side.")] = 1,
-    cell: Annotated[
-        str, typer.Option(metavar="K/N", help="Run the K-th of N shares of the cells only, for a job array.")
-    ] = "",
+    jobs: Annotated[int, flag("Processes that run cells side by side.", min=1)] = 1,
+    cell: Annotated[str, flag("Run the K-th of N shares of the cells only, for a job array.", metavar="K/N")] = "",
     data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TASK=DIR", help="Published data set of a task instead of procedural data."),
+        list[str] | None, flag("Published data set of a task instead of procedural data.", metavar="TASK=DIR")
     ] = None,
     device: Device = "cpu",
-    listed: Annotated[bool, typer.Option("--list", help="Show the names and the number of cells.")] = False,
+    listed: Annotated[bool, flag("Show the names and the number of cells.", None, "--list")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a table or figure of the paper, from cells that each are a run folder of their own.
@@ -113,8 +108,4 @@ def _command(name: str) -> str:
     import shlex
     import sys
 
-    return (
-        shlex.join(["ranp", *sys.argv[1:]])
-        if len(sys.argv) > 1 and sys.argv[1] == "reproduce"
-        else f"ranp reproduce {name}"
-    )
+    return shlex.join(["ranp", *sys.argv[1:]]) if sys.argv[1:2] == ["reproduce"] else f"ranp reproduce {name}"

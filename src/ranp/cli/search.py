@@ -18,8 +18,7 @@ def search(
 
     The network is scored once; the figure is then a closed form.
     """
-    from ranp.cli.preparation import prepare, scored
-    from ranp.cli.sources import make
+    from ranp.cli.preparation import make, prepare, scored
     from ranp.reporting.causes import describe, what_stays
 
     setup = prepare(model, options_of(pruning), source)
@@ -32,19 +31,10 @@ def search(
     plan = selection.plan(best)
     stay = what_stays(found, plan.notes)
     if as_json:
-        show_json(
-            {
-                "model": model,
-                "method": options.how.name,
-                "criterion": options.rule.name,
-                "max_sparsity": best,
-                "achieved": plan.sparsity.achieved,
-                "channels": plan.sparsity.channels,
-                "prunable": plan.sparsity.prunable,
-                "limit": limit,
-                "pins": [pin.to_dict() for pin in stay],
-            }
-        )
+        found_at = {name: getattr(plan.sparsity, name) for name in ("achieved", "channels", "prunable")}
+        asked = {"model": model, "method": options.how.name, "criterion": options.rule.name}
+        pins = [pin.to_dict() for pin in stay]
+        show_json({**asked, "max_sparsity": best, **found_at, "limit": limit, "pins": pins})
         return
     say(
         f"largest feasible sparsity of {model} with {options.how.name} ({options.rule.name}): {best:.4%}\n"

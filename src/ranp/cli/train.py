@@ -2,63 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import PRUNING, AllowMissing, DataFolder, Device, Json, Scale, options_of, takes
+from ranp.cli.options import PRUNING, RUN, AllowMissing, DataFolder, Device, Json, Scale, flag, options_of, takes
 
 if TYPE_CHECKING:
-    from ranp.paper.training import Run, Team
+    from ranp.paper.training import Run
 
-_PRUNE, _TRAIN, _RUN = "What to prune", "How to train", "Run"
-
-
+_PRUNE, _TRAIN = "What to prune", "How to train"
 _OWN = ("init", "seed", "max_batches")
 """Options of pruning that a recipe decides, or that have another name here."""
 
 
-@takes(pruning={name: flag for name, flag in PRUNING.items() if name not in _OWN})
+@takes(pruning={name: option for name, option in PRUNING.items() if name not in _OWN})
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="shapenet, brats, ucf101 or sceneflow.")],
     pruning: dict[str, Any],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The run folder.", rich_help_panel=_RUN)],
+    out: Annotated[Path, flag("The run folder.", RUN, metavar="DIR")],
     plan: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="plan.json of ranp prune, of this or another size or task.", rich_help_panel=_PRUNE
-        ),
+        Path | None, flag("plan.json of ranp prune, of this or another size or task.", _PRUNE, metavar="FILE")
     ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Prune first, by ranp-f (default), random, ...", rich_help_panel=_PRUNE)
-    ] = None,
+    method: Annotated[str | None, flag("Prune first, by ranp-f (default), random, ...", _PRUNE)] = None,
     prune_size: Annotated[
-        int | None,
-        typer.Option(min=8, help="Edge of the samples to score on; default the recipe's.", rich_help_panel=_PRUNE),
+        int | None, flag("Edge of the samples to score on; default the recipe's.", _PRUNE, min=8)
     ] = None,
-    prune_batches: Annotated[
-        int, typer.Option(min=1, help="How many batches to score on.", rich_help_panel=_PRUNE)
-    ] = 10,
-    prune_batch: Annotated[
-        int, typer.Option(min=1, help="Samples in such a batch; the paper's is 1.", rich_help_panel=_PRUNE)
-    ] = 1,
+    prune_batches: Annotated[int, flag("How many batches to score on.", _PRUNE, min=1)] = 10,
+    prune_batch: Annotated[int, flag("Samples in such a batch; the paper's is 1.", _PRUNE, min=1)] = 1,
     data: DataFolder = None,
     allow_missing: AllowMissing = False,
     scale: Scale = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
+            "Change the recipe, such as epochs=10 or options.widths=16,32; repeat it.",
+            _TRAIN,
             "--set",
             metavar="KEY=VALUE",
-            help="Change the recipe, such as epochs=10 or options.widths=16,32; repeat it.",
-            rich_help_panel=_TRAIN,
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the last checkpoint in DIR, if any.", rich_help_panel=_RUN)
-    ] = False,
+    resume: Annotated[bool, flag("Go on from the last checkpoint in DIR, if any.", RUN, "--resume")] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -67,8 +54,6 @@ def train(
     Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
     bit by bit as if it had not been.
     """
-    from dataclasses import fields
-
     from ranp.choosing.plan import Plan
     from ranp.errors import PlanMismatchError, UnsupportedError
     from ranp.files import atomic
@@ -85,41 +70,24 @@ def train(
     how = None
     if asks:
         given = options_of({**pruning, "method": method})
-        own = ("method", "sparsity", "strength", "exact")
-        more = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in (*own, *_OWN)}
-        kept = {name: getattr(given, name) for name in own}
-        how = training.Pruning(size=prune_size, batches=prune_batches, batch=prune_batch, more=more, **kept)
+        more = {field.name: getattr(given, field.name) for field in fields(given) if field.name not in _OWN}
+        own = {name: more.pop(name) for name in ("method", "sparsity", "strength", "exact")}
+        how = training.Pruning(size=prune_size, batches=prune_batches, batch=prune_batch, more=more, **own)
     found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
     with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
         if team.leads and found.source.summary:
             progress("data", 1, 1, found.source.summary)
         try:
-            run = training.train(
-                found,
-                out,
-                recipe=recipe,
-                settings=settings or (),
-                plan=cut,
-                pruning=how,
-                resume=resume,
-                team=team,
-                about=about,
-                progress=progress,
-            )
+            what: dict[str, Any] = {"recipe": recipe, "settings": settings or (), "plan": cut, "pruning": how}
+            run = training.train(found, out, resume=resume, team=team, about=about, progress=progress, **what)
         except PlanMismatchError as error:
             raise PlanMismatchError(f"--plan {str(plan)!r} does not fit: {error}" if plan else str(error)) from error
     if team.leads:
-        _show(run, found, team, as_json)
+        _show(run, found, as_json)
 
 
 def _found(
-    name: str,
-    data: Path | None,
-    allow_missing: bool,
-    scale: str | None,
-    settings: list[str],
-    out: Path,
-    resume: bool,
+    name: str, data: Path | None, allow_missing: bool, scale: str | None, settings: list[str], out: Path, resume: bool
 ) -> tuple[Any, Any, dict[str, Any]]:
     """The task with its data and the recipe to begin with; a run that goes on has both in its folder.
 
@@ -146,35 +114,26 @@ def _found(
     wanted = recipe.but(settings)
     if data is not None:
         task = tasks.get(name, data, allow_missing=allow_missing, fold=wanted.fold)
-    about = {
-        "data": {
-            "task": name,
-            "folder": None if data is None else str(data),
-            "allow_missing": allow_missing,
-            "scale": scale or "paper",
-            "summary": task.source.summary,
-        }
-    }
-    return task, recipe, about
+    folder = None if data is None else str(data)
+    about = {"task": name, "folder": folder, "allow_missing": allow_missing, "scale": scale or "paper"}
+    return task, recipe, {"data": {**about, "summary": task.source.summary}}
 
 
-def _show(run: Run, task: Any, team: Team, as_json: bool) -> None:
+def _show(run: Run, task: Any, as_json: bool) -> None:
     epochs = [record for record in run.records if record["kind"] == "epoch"]
-    last = epochs[-5:]
     if as_json:
         show_json({"folder": str(run.folder), "figures": run.figures, "epochs": epochs, "widths": run.plan.widths})
         return
-    names = list(run.figures)
     rows = [
         (
             str(record["epoch"]),
             f"{record['loss']:.4f}",
-            *(f"{record['valid'][name]:.4f}" if record.get("valid") else "" for name in names),
+            *(f"{record['valid'][name]:.4f}" if record.get("valid") else "" for name in run.figures),
             f"{record['seconds']:.0f}",
         )
-        for record in last
+        for record in epochs[-5:]
     ]
     share = run.plan.sparsity.of_channels
     title = f"{task.name}: {len(run.plan.widths)} layers, {share:.1%} of the channels removed, the last epochs"
-    show_table(("epoch", "loss", *names, "seconds"), rows, title=title)
+    show_table(("epoch", "loss", *run.figures, "seconds"), rows, title=title)
     say(f"wrote {run.folder}")

@@ -13,8 +13,8 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +55,29 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
 
 def _placed(target: Path, data: bytes) -> bool:
     """Whether the bytes took the name; not if another process, which wrote the same file, took ours for a left-over."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    written = False
-    try:
+    with beside(target) as temporary:
         with open(temporary, "xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        written = True
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        if written and isinstance(error, FileNotFoundError) and target.parent.is_dir():
+        try:
+            publish(temporary, target)
+        except FileNotFoundError:
+            if not target.parent.is_dir():
+                raise
             return False
+    return True
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A name in the same folder to write to before ``publish``; what is there at the end is removed.
+
+    Raises:
+        StorageError: The system refused something inside.
+    """
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+    except OSError as error:
         raise StorageError(
             f"cannot write {str(target)!r}: {error.strerror or error}. "
             "Check that the folder exists, is writable and has space left."
@@ -76,7 +85,15 @@ def _placed(target: Path, data: bytes) -> bool:
     finally:
         with suppress(OSError):
             os.unlink(temporary)
-    return True
+
+
+def publish(temporary: Path, target: Path) -> None:
+    """Flushes a file to the disk and gives it its name, in one step."""
+    with open(temporary, "rb+") as file:
+        os.fsync(file.fileno())
+    if target.exists():
+        shutil.copymode(target, temporary)
+    os.replace(temporary, target)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -99,6 +116,26 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"cannot write to {str(path)!r}: {reason}. Name another place.") from error
+
+
+def check_target(path: Path, *, force: bool = True) -> None:
+    """Refuses a place that a file cannot go to, before any work is done for it.
+
+    Args:
+        path: The file.
+        force: Replace one that is there.
+
+    Raises:
+        StorageError: There is a file already and ``force`` is not given, a folder of that name, no folder for it, or
+            nothing can be written there.
+    """
+    check_writable(path)
+    if path.is_dir():
+        raise StorageError(f"{str(path)!r} is a folder. Name a file.")
+    if path.exists() and not force:
+        raise StorageError(f"{str(path)!r} exists. Name another file, or replace it with --force (force=True).")
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Make it first.")
 
 
 def checksum(data: bytes) -> str:
@@ -151,8 +188,8 @@ def json_text(value: Mapping[str, Any], *, kind: str, version: int, target: str)
         StorageError: ``value`` holds something JSON cannot say.
     """
     try:
-        told = parse_json(json.dumps({"format": kind, "version": version, **value}, allow_nan=False))
-        return json.dumps({**told, SEAL: seal(told)}, indent=2, ensure_ascii=False) + "\n"
+        plain = parse_json(json.dumps({"format": kind, "version": version, **value}, allow_nan=False))
+        return json.dumps({**plain, SEAL: seal(plain)}, indent=2, ensure_ascii=False) + "\n"
     except (TypeError, ValueError, RecursionError) as error:
         raise StorageError(
             f"cannot write {target}: its content is not plain JSON ({error}). "
@@ -188,20 +225,18 @@ def read_editable_json(path: str | os.PathLike[str], *, kind: str, version: int)
     Raises:
         StorageError: The file is missing, torn, not JSON, or of another kind or version.
     """
-    data, source = read_bytes(path, limit=JSON_LIMIT), repr(str(path))
-    try:
-        text = data.decode("utf-8-sig")
-    except ValueError as error:
-        raise StorageError(_unreadable(source, error)) from error
-    return parse_editable_json(text, kind=kind, version=version, source=source)
+    return parse_editable_json(read_bytes(path, limit=JSON_LIMIT), kind=kind, version=version, source=repr(str(path)))
 
 
-def parse_editable_json(text: str, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
-    """``read_editable_json`` for a text that is no file of its own; ``source`` is what an error calls it."""
+def parse_editable_json(text: str | bytes, *, kind: str, version: int, source: str) -> tuple[dict[str, Any], bool]:
+    """``read_editable_json`` for a text that is not a file of its own; ``source`` is what an error calls it."""
     try:
-        value = parse_json(text)
+        value = parse_json(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
     except ValueError as error:
-        raise StorageError(_unreadable(source, error)) from error
+        raise StorageError(
+            f"{source} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
+            "Restore it, or make it again."
+        ) from error
     if not isinstance(value, dict) or value.get("format") != kind:
         got = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise StorageError(f'{source} is not a {kind} file: its "format" is {got!r}. Pass a file of that kind.')
@@ -224,13 +259,6 @@ def check_version(found: object, *, kind: str, version: int, source: str) -> Non
         raise StorageError(
             f"{source} has {kind} version {found!r}; this release reads {version}. Update ranp, or make the file again."
         )
-
-
-def _unreadable(source: str, error: Exception) -> str:
-    return (
-        f"{source} is not readable JSON ({error}): torn, edited wrongly, or another kind of file. "
-        "Restore it, or make it again."
-    )
 
 
 def seal(value: Any, *, after: str = "") -> str:
@@ -257,9 +285,8 @@ def parse_json(text: str) -> Any:
         ValueError: The text is anything else.
     """
     try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int
-        )
+        hooks: dict[str, Any] = {"parse_constant": _refuse_constant, "parse_float": _float, "parse_int": _int}
+        value = json.loads(text, object_pairs_hook=_unique, **hooks)
     except RecursionError:
         raise ValueError(f"nested more than {_DEPTH} deep") from None
     level = [value]

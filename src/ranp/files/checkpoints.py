@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,8 +22,7 @@ from ranp.files import sealed
 
 logger = logging.getLogger(__name__)
 
-_KIND, _VERSION = "ranp-checkpoint", 2
-_NEEDS = ("state", "random", "run")
+_FORMAT = sealed.Format("ranp-checkpoint", 2, ("state", "random", "run"), "ranp train")
 _NAME = re.compile(r"checkpoint-(\d{9})\.safetensors")
 _LEFT_OVER = re.compile(r"\.checkpoint-\d{9}\.safetensors\.[0-9a-f]+\.tmp")
 
@@ -68,15 +67,15 @@ class Mark:
     seal: str = ""
 
     @classmethod
-    def of(cls, told: Any) -> Mark:
+    def of(cls, value: Any) -> Mark:
         """The mark that a file holds.
 
         Raises:
             StorageError: It holds something else.
         """
-        lines, seal = (told.get(name) for name in ("lines", "seal")) if isinstance(told, dict) else (None, None)
+        lines, seal = (value.get("lines"), value.get("seal")) if isinstance(value, dict) else (None, None)
         if type(lines) is not int or not isinstance(seal, str):
-            raise StorageError(f"{told!r} does not say how far a journal was. Restore a copy of the file.")
+            raise StorageError(f"{value!r} does not say how far a journal was. Restore a copy of the file.")
         return cls(lines, seal)
 
 
@@ -90,8 +89,8 @@ class State:
         optimiser: As torch's ``state_dict`` gives it.
         scaler: Of float16 gradients; empty where there is none.
         random: ``randomness.capture`` of each rank.
-        run: Tells which run it is of: another recipe's checkpoint is not gone on from.
-        journal: What ``metrics.jsonl`` had told by then.
+        run: Which run it is of: another recipe's checkpoint is not gone on from.
+        journal: How far ``metrics.jsonl`` was by then.
         versions: Of what it ran on.
     """
 
@@ -144,12 +143,8 @@ class Checkpoints:
             "journal": asdict(state.journal),
             "versions": dict(state.versions),
         }
-        entries = {
-            "state": sealed.to_json("the state of training", about),
-            "random": sealed.to_json("the random state", {str(rank): text for rank, text in enumerate(state.random)}),
-            "run": state.run,
-        }
-        sealed.write(path, tensors, entries, kind=_KIND, version=_VERSION)
+        random = {str(rank): text for rank, text in enumerate(state.random)}
+        _FORMAT.write(path, tensors, {"state": about, "random": random, "run": state.run})
         self._thin_out()
         return path
 
@@ -188,39 +183,33 @@ class Checkpoints:
         """How far the journal was at the newest checkpoint; its header is read, not its tensors."""
         for path in self.files():
             with suppress(StorageError):
-                return Mark.of(sealed.entry(path, _header(path), "state").get("journal"))
+                return Mark.of(_FORMAT.header(path).object("state").get("journal"))
         return None
 
     def drop_after(self, steps: int) -> None:
         """Removes the checkpoints of later steps: they were passed over, and what is trained now takes their place."""
-        for path in self.files():
-            if int(path.name.removeprefix("checkpoint-").partition(".")[0]) > steps:
-                with suppress(OSError):
-                    path.unlink()
+        _remove(path for path in self.files() if int(path.name.removeprefix("checkpoint-").partition(".")[0]) > steps)
 
     def _thin_out(self) -> None:
         """Removes the oldest checkpoints if there are too many."""
-        for old in self.files()[self.keep :]:
-            with suppress(OSError):
-                old.unlink()
+        _remove(self.files()[self.keep :])
 
     def _tidy(self) -> None:
         """Removes what a killed process left half written."""
         if self.folder.is_dir():
-            for path in self.folder.iterdir():
-                if _LEFT_OVER.fullmatch(path.name):
-                    with suppress(OSError):
-                        path.unlink()
+            _remove(path for path in self.folder.iterdir() if _LEFT_OVER.fullmatch(path.name))
 
 
-def _header(path: Path) -> dict[str, str]:
-    return sealed.header(path, kind=_KIND, version=_VERSION, needs=_NEEDS, writer="ranp train")
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _read(path: Path) -> State:
-    told, tensors = sealed.read(path, kind=_KIND, version=_VERSION, needs=_NEEDS, writer="ranp train")
+    header, tensors = _FORMAT.read(path)
     try:
-        return _state(sealed.entry(path, told, "state"), sealed.entry(path, told, "random"), told["run"], tensors)
+        return _state(header.object("state"), header.object("random"), header["run"], tensors)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StorageError(f"{str(path)!r} is not a state of training ({error}). Restore a copy.") from error
 

@@ -11,7 +11,8 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def read(folder: Path, mark: Mark) -> list[dict[str, Any]]:
 
 
 def kept(folder: Path, mark: Mark) -> list[tuple[dict[str, Any], str]]:
-    """The records up to ``mark``, each with its seal, where a run goes on; what came after it is told again.
+    """The records up to ``mark``, each with its seal, where a run goes on; what came after it is written again.
 
     Raises:
         StorageError: One of them is lost or was changed.
@@ -53,7 +54,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _checked(path: Path, lines: Sequence[str], mark: Mark) -> list[tuple[dict[str, Any], str]]:
-    told: list[tuple[dict[str, Any], str]] = []
+    records: list[tuple[dict[str, Any], str]] = []
     seal = ""
     for number, line in enumerate(lines, 1):
         try:
@@ -61,22 +62,22 @@ def _checked(path: Path, lines: Sequence[str], mark: Mark) -> list[tuple[dict[st
         except ValueError as error:
             raise StorageError(f"line {number} of {str(path)!r} is not JSON ({error}). {_RESTORE}") from error
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            raise StorageError(f"line {number} of {str(path)!r} is no record of training. {_RESTORE}")
+            raise StorageError(f"line {number} of {str(path)!r} is not a record of training. {_RESTORE}")
         found, seal = record.pop(atomic.SEAL, None), atomic.seal(record, after=seal)
         if found != seal:
             raise StorageError(
                 f"line {number} of {str(path)!r} was changed since it was written, or lines before it are lost: its "
                 f"seal is wrong. {_RESTORE}"
             )
-        told.append((record, seal))
-    if mark.lines > len(told):
+        records.append((record, seal))
+    if mark.lines > len(records):
         raise StorageError(
-            f"{str(path)!r} has lost lines at its end: it has {len(told)}, and had {mark.lines} at the last "
+            f"{str(path)!r} has lost lines at its end: it has {len(records)}, and had {mark.lines} at the last "
             f"checkpoint. {_RESTORE}"
         )
-    if mark.lines and told[mark.lines - 1][1] != mark.seal:
+    if mark.lines and records[mark.lines - 1][1] != mark.seal:
         raise StorageError(f"{str(path)!r} is the journal of another run than its checkpoints. {_RESTORE}")
-    return told
+    return records
 
 
 _RESTORE = "Restore a copy, or start again in another folder."
@@ -87,7 +88,7 @@ class Journal:
 
     Args:
         folder: The run folder.
-        mark: How far it had come where the run goes on from: what a killed start told after that comes again.
+        mark: How far it had come where the run goes on from: what a killed start wrote after that comes again.
         steps: Steps that the run goes on from.
         tensorboard: Write TensorBoard's event files into ``folder/tensorboard`` too, if it is installed.
 
@@ -98,13 +99,11 @@ class Journal:
     def __init__(self, folder: Path, mark: Mark, steps: int, *, tensorboard: bool) -> None:
         self.path = folder / NAME
         self._mark = mark
-        if (told := kept(folder, mark)) or self.path.exists():
-            atomic.write_atomic(self.path, "".join(_line(record, seal) for record, seal in told).encode())
+        if (records := kept(folder, mark)) or self.path.exists():
+            atomic.write_atomic(self.path, "".join(_line(record, seal) for record, seal in records).encode())
         self._board = _board(folder / "tensorboard", steps) if tensorboard else None
-        try:
+        with self._writing("Name another folder."):
             self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- open as long as the run
-        except OSError as error:
-            raise StorageError(f"cannot write {str(self.path)!r}: {error.strerror}. Name another folder.") from error
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Appends a record; ``step`` must be in it.
@@ -112,15 +111,11 @@ class Journal:
         Raises:
             StorageError: It cannot be written (a full disk).
         """
-        told = _finite(record)
-        seal = atomic.seal(told, after=self._mark.seal)
-        try:
-            self._file.write(_line(told, seal))
+        finite = _finite(record)
+        seal = atomic.seal(finite, after=self._mark.seal)
+        with self._writing("Make room, then go on with --resume."):
+            self._file.write(_line(finite, seal))
             self._file.flush()
-        except OSError as error:
-            raise StorageError(
-                f"cannot write {str(self.path)!r}: {error.strerror}. Make room, then go on with --resume."
-            ) from error
         self._mark = Mark(self._mark.lines + 1, seal)
         if self._board is not None:
             for name, value in _numbers(record):
@@ -132,11 +127,16 @@ class Journal:
         Raises:
             StorageError: The disk does not take it.
         """
-        try:
+        with self._writing("Check the disk."):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise StorageError(f"cannot write {str(self.path)!r}: {error.strerror}. Check the disk.") from error
         return self._mark
+
+    @contextmanager
+    def _writing(self, remedy: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot write {str(self.path)!r}: {error.strerror}. {remedy}") from error
 
     def close(self) -> None:
         """Ends the journal."""

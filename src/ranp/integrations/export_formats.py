@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ranp.errors import DataError, UnsupportedError
 from ranp.integrations.export_sizes import Inputs, Shape, Span
+from ranp.running.calling import first_line, map_tensors, tensors_in
 from ranp.running.randomness import untouched_rng
 
 Runner = Callable[[Inputs], list[Tensor]]
@@ -52,11 +52,6 @@ class Format:
     reader: Callable[[Path], Runner]
 
 
-def tensors_of(output: Any) -> list[Tensor]:
-    """The tensors of an output of tuples, lists and dicts."""
-    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-
-
 def _require_onnx() -> None:
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
@@ -77,7 +72,7 @@ def _require_single(types: AbstractSet[torch.dtype]) -> None:
 def _write_onnx(
     program: ExportedProgram, path: Path, opset: int | None, axes: Mapping[str, str], spans: tuple[Span, ...]
 ) -> None:
-    weights = sum(tensor.nbytes for tensor in tensors_of((program.state_dict, program.constants)))
+    weights = sum(tensor.nbytes for tensor in tensors_in((program.state_dict, program.constants)))
     if weights > ONNX_LIMIT:
         raise UnsupportedError(
             f"{weights / 2**30:.1f} GiB of weights do not fit in one ONNX file, which holds 2. "
@@ -120,10 +115,9 @@ def _write_program(
 ) -> None:
     if opset is not None:
         raise UnsupportedError(f"opset {opset} is a matter of ONNX. Leave it out for format torch-export.")
-    # Torch stores the inputs it saw, to test the sizes of later ones by. A stand-in of one element tells them as well.
-    program.example_inputs = tree_map(
-        lambda leaf: torch.zeros((), dtype=leaf.dtype).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf,
-        program.example_inputs,
+    # Torch stores the inputs it saw, to test the sizes of later ones by. A stand-in of one element has the same sizes.
+    program.example_inputs = map_tensors(
+        lambda tensor: torch.zeros((), dtype=tensor.dtype).expand(tensor.shape), program.example_inputs
     )
     buffer = io.BytesIO()
     torch.export.save(program, buffer)
@@ -135,7 +129,7 @@ def _read_program(path: Path) -> Runner:
         module = torch.export.load(file).module()
 
     def run(inputs: Inputs) -> list[Tensor]:
-        return tensors_of(inputs.run(module))
+        return tensors_in(inputs.run(module))
 
     return run
 
@@ -179,45 +173,51 @@ class DisagreesError(Exception):
     """The exported file computes something else."""
 
 
-def run(network: nn.Module, inputs: Inputs) -> Any:
-    """What a network returns; random numbers that it draws are the same every time.
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is exported.
 
-    Raises:
-        DataError: It does not run on these inputs.
+    Attributes:
+        network: In eval mode.
+        inputs: Of one call.
+        tolerance: How far an output of the file may be off, as a fraction of its largest absolute value.
     """
-    try:
-        with torch.no_grad(), untouched_rng():
-            return inputs.run(network)
-    except Exception as error:  # It is the user's code and may raise anything.
-        shapes = ", ".join("x".join(map(str, shape)) for shape in inputs.shapes)
-        raise DataError(
-            f"{type(network).__name__} does not run on the example of {shapes} ({first_line(error)}). "
-            "Pass inputs of one call that it takes."
-        ) from error
 
+    network: nn.Module
+    inputs: Inputs
+    tolerance: float
 
-def compare(network: nn.Module, exported: Runner, inputs: Inputs, tolerance: float) -> Check:
-    """Compares one run of what was exported with one of the network.
+    def run(self, inputs: Inputs, *, seed: int | None = None) -> Any:
+        """What the network returns; random numbers that it draws are the same every time, but for another ``seed``.
 
-    Raises:
-        DisagreesError: The outputs are further apart than ``tolerance``.
-    """
-    expected = tensors_of(run(network, inputs))
-    with torch.no_grad():
-        got = exported(inputs)
-    error = _difference(expected, got)
-    if not error <= tolerance:
-        again = _difference(expected, tensors_of(_run_again(network, inputs)))
-        why = "the network is random in eval mode" if again > 0 else f"tolerance {tolerance:g}"
-        shapes = ", ".join("x".join(map(str, shape)) for shape in inputs.shapes)
-        raise DisagreesError(f"the file is off by {error:.1e} of the largest output at {shapes} ({why})")
-    return Check(inputs.shapes, error)
+        Raises:
+            DataError: It does not run on these inputs.
+        """
+        try:
+            with torch.no_grad(), untouched_rng():
+                if seed is not None:
+                    torch.default_generator.manual_seed(seed)
+                return inputs.run(self.network)
+        except Exception as error:  # It is the user's code and may raise anything.
+            raise DataError(
+                f"{type(self.network).__name__} does not run on the example of {inputs} ({first_line(error)}). "
+                "Pass inputs of one call that it takes."
+            ) from error
 
+    def compare(self, exported: Runner, inputs: Inputs) -> Check:
+        """Compares one run of what was exported with one of the network.
 
-def _run_again(network: nn.Module, inputs: Inputs) -> Any:
-    with untouched_rng():
-        torch.default_generator.manual_seed(0)
-        return run(network, inputs)
+        Raises:
+            DisagreesError: The outputs are further apart than the tolerance.
+        """
+        expected = tensors_in(self.run(inputs))
+        with torch.no_grad():
+            error = _difference(expected, exported(inputs))
+        if not error <= self.tolerance:
+            again = _difference(expected, tensors_in(self.run(inputs, seed=0)))
+            why = "the network is random in eval mode" if again > 0 else f"tolerance {self.tolerance:g}"
+            raise DisagreesError(f"the file is off by {error:.1e} of the largest output at {inputs} ({why})")
+        return Check(inputs.shapes, error)
 
 
 def _difference(expected: list[Tensor], got: list[Tensor]) -> float:
@@ -235,9 +235,3 @@ def _difference(expected: list[Tensor], got: list[Tensor]) -> float:
         scale = max(first.abs().max().item(), torch.finfo(torch.float32).tiny)
         worst = max(worst, (first - second).abs().max().item() / scale)
     return worst
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export import ExportedProgram
+from torch.export import Dim, ExportedProgram
 
-from ranp.integrations.export_formats import compare, first_line, tensors_of
+from ranp.integrations.export_formats import Subject
 from ranp.integrations.export_sizes import (
     Axis,
+    Groups,
     Guards,
     Inputs,
     Shape,
     Span,
-    dynamic_shapes,
     free_batch_of_one,
     free_single_voxels,
     set_guards,
 )
+from ranp.running.calling import first_line, tensors_in
 from ranp.running.copies import copy_model
 
 logger = logging.getLogger(__name__)
-Groups = tuple[tuple[Axis, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Program:
         return sum(place not in endless for place in free)
 
 
-def make_program(network: nn.Module, inputs: Inputs, groups: Groups, tolerance: float) -> Program:
+def make_program(subject: Subject, groups: Groups) -> Program:
     """Exports with these groups of dimensions free to vary.
 
     A batch of one is repeated: torch would take it for a constant. Sizes with an upper limit point to an example
@@ -69,11 +69,12 @@ def make_program(network: nn.Module, inputs: Inputs, groups: Groups, tolerance: 
     Raises:
         Exception: Whatever ``torch.export`` and the network's code raise.
     """
+    network, inputs = subject.network, subject.inputs
     batch, axes = inputs.batch_axes(), [axis for group in groups for axis in group]
     seen = inputs
     if batch and batch in groups:
         seen = inputs.at(inputs.resize({batch: max(inputs.shapes[0][0], 2)}))
-    made = _described(_exported(network, seen, axes), network, inputs, seen, groups, tolerance)
+    made = _described(_exported(network, seen, axes), subject, seen, groups)
     space = tuple(group for group in groups if group != batch)
     if not made.limits(space):
         return made
@@ -82,8 +83,8 @@ def make_program(network: nn.Module, inputs: Inputs, groups: Groups, tolerance: 
         program = _exported(network, seen.at(seen.resize(sizes), empty="cpu"), axes)
         free_single_voxels(program, network, inputs)
         module = program.module()
-        compare(network, lambda given: tensors_of(given.run(module)), inputs, tolerance)
-        wider = _described(program, network, inputs, seen, groups, tolerance)
+        subject.compare(lambda given: tensors_in(given.run(module)), inputs)
+        wider = _described(program, subject, seen, groups)
     except Exception as error:  # Nothing is lost: there is a program already.
         logger.info("a larger example does not help: %s", first_line(error))
         return made
@@ -97,36 +98,36 @@ def _exported(network: nn.Module, inputs: Inputs, axes: list[Axis]) -> ExportedP
     # Without the setting, a size that happens to be 1 somewhere inside would be 1 for ever.
     settings: Any = torch.fx.experimental._config
     config = settings.patch(backed_size_oblivious=True) if hasattr(settings, "backed_size_oblivious") else nullcontext()
+    varying: Any = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+    for index in {index for index, _ in axes}:
+        varying[inputs.tensors[index]] = {dim: Dim.AUTO for other, dim in axes if other == index}
     copied = copy_model(network, meta=False)
     with config, torch.no_grad():
-        return torch.export.export(
-            copied, inputs.args, inputs.kwargs, dynamic_shapes=dynamic_shapes(copied, inputs, axes) if axes else None
-        )
+        return torch.export.export(copied, inputs.args, inputs.kwargs, dynamic_shapes=varying if axes else None)
 
 
-def _described(
-    program: ExportedProgram, network: nn.Module, inputs: Inputs, seen: Inputs, groups: Groups, tolerance: float
-) -> Program:
+def _described(program: ExportedProgram, subject: Subject, seen: Inputs, groups: Groups) -> Program:
     guards, reasons = Guards(program, seen), []
-    batch = inputs.batch_axes()
+    batch = subject.inputs.batch_axes()
     if batch and batch in groups:
         if not all(guards.is_free(axis) for axis in batch):
             raise RuntimeError("the forward code depends on the batch size")
-        if not _takes_one(program, network, inputs, tolerance):
+        if not _takes_one(program, subject):
             reasons.append("a batch of 1 is refused: the forward code treats it in its own way")
         guards = Guards(program, seen)
     return Program(program, guards, guards.spans(groups), tuple(reasons))
 
 
-def _takes_one(program: ExportedProgram, network: nn.Module, inputs: Inputs, tolerance: float) -> bool:
+def _takes_one(program: ExportedProgram, subject: Subject) -> bool:
     """Frees a batch of one of guards on memory layout, if the program computes the same there."""
+    inputs = subject.inputs
     one = inputs.at(inputs.resize({inputs.batch_axes(): 1}))
     before = free_batch_of_one(program)
     if not Guards(program, one).accept(one.shapes):
         return False
     module = program.module()
     try:
-        compare(network, lambda given: tensors_of(given.run(module)), one, tolerance)
+        subject.compare(lambda given: tensors_in(given.run(module)), one)
     except Exception:
         set_guards(program, before)
         return Guards(program, one).accept(one.shapes)

@@ -15,13 +15,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves
+
+from ranp.running.calling import map_tensors, tensors_in
 
 Shape = tuple[int, ...]
 Axis = tuple[int, int]
 """Position of a tensor among the inputs, and one of its dimensions."""
+Groups = tuple[tuple[Axis, ...], ...]
+"""Axes that vary together."""
 
 _BATCH_OF_ONE = re.compile(r"L\[[^ ]*\]\.size\(\)\[0\] (!= 1|>= 2)")
 _MORE_THAN_ONE = re.compile(r".* != 1|1 < .*")
@@ -68,14 +72,12 @@ class Inputs:
         """
         generator = torch.Generator().manual_seed(0)
 
-        def ready(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            if leaf.is_meta:
-                leaf = torch.zeros(leaf.shape, dtype=leaf.dtype)
-            return _lively(leaf.detach().cpu(), generator)
+        def ready(tensor: Tensor) -> Tensor:
+            if tensor.is_meta:
+                tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
+            return _lively(tensor.detach().cpu(), generator)
 
-        example = tree_map(ready, example)
+        example = map_tensors(ready, example)
         if isinstance(example, tuple):
             return Inputs(example, {})
         if not isinstance(example, dict):
@@ -87,7 +89,10 @@ class Inputs:
     @property
     def tensors(self) -> list[Tensor]:
         """The tensors among them, in order."""
-        return [leaf for leaf in tree_flatten((self.args, self.kwargs))[0] if isinstance(leaf, Tensor)]
+        return tensors_in((self.args, self.kwargs))
+
+    def __str__(self) -> str:
+        return ", ".join("x".join(map(str, shape)) for shape in self.shapes)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -102,17 +107,13 @@ class Inputs:
         generator = torch.Generator().manual_seed(1)
         wanted = iter(shapes)
 
-        def resized(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
+        def resized(tensor: Tensor) -> Tensor:
             shape = next(wanted)
             if empty is not None:
-                return torch.empty(shape, dtype=leaf.dtype, device=empty)
-            return leaf if tuple(leaf.shape) == shape else _resized(leaf, shape, generator)
+                return torch.empty(shape, dtype=tensor.dtype, device=empty)
+            return tensor if tuple(tensor.shape) == shape else _resized(tensor, shape, generator)
 
-        leaves, spec = tree_flatten((self.args, self.kwargs))
-        args, kwargs = tree_unflatten([resized(leaf) for leaf in leaves], spec)
-        return Inputs(args, kwargs)
+        return Inputs(*map_tensors(resized, (self.args, self.kwargs)))
 
     def run(self, module: Any) -> Any:
         """Calls a module with them."""
@@ -125,7 +126,7 @@ class Inputs:
             return ()
         return tuple((index, 0) for index, shape in enumerate(shapes) if shape and shape[0] == shapes[0][0])
 
-    def space_groups(self) -> tuple[tuple[Axis, ...], ...]:
+    def space_groups(self) -> Groups:
         """Spatial dimensions (after batch and channel) that move together: equally long at the same place."""
         groups: dict[tuple[int, int, int], list[Axis]] = {}
         for index, shape in enumerate(self.shapes):
@@ -141,27 +142,6 @@ class Inputs:
             for index, dim in group:
                 shapes[index][dim] = size
         return tuple(map(tuple, shapes))
-
-
-def dynamic_shapes(network: nn.Module, inputs: Inputs, axes: Sequence[Axis]) -> dict[str, Any]:
-    """What ``torch.export`` is told: these dimensions may vary if the forward code lets them."""
-    auto: Any = Dim.AUTO
-    free: dict[int, dict[int, Any]] = {}
-    for index, dim in axes:
-        free.setdefault(index, {})[dim] = auto
-    counter = iter(range(len(inputs.tensors)))
-
-    def told(leaf: Any) -> Any:
-        return free.get(next(counter), {}) if isinstance(leaf, Tensor) else None
-
-    # In the order of the inputs, as ``tensors`` counts them; the names are those of the forward function's arguments.
-    args, kwargs = tree_map(told, (inputs.args, inputs.kwargs))
-    bound = inspect.signature(network.forward).bind(*args, **kwargs)
-    named: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        keywords = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
-        named.update(value if keywords else {name: value})
-    return named
 
 
 class Guards:
@@ -198,7 +178,8 @@ class Guards:
         if check is None:
             return True
         try:
-            check(*tree_flatten(_plain(self.inputs.at(shapes, empty="meta")))[0])
+            empty = self.inputs.at(shapes, empty="meta")
+            check(*tree_leaves((empty.args, empty.kwargs)))
         except AssertionError:
             return False
         return True
@@ -211,7 +192,7 @@ class Guards:
             self._sizes[group] = [size for size in candidates if self.accept(self.inputs.resize({group: size}))]
         return self._sizes[group]
 
-    def spans(self, groups: Sequence[Sequence[Axis]]) -> tuple[Span, ...]:
+    def spans(self, groups: Groups) -> tuple[Span, ...]:
         """Every dimension that may vary, by input."""
         found = []
         for group in groups:
@@ -219,17 +200,16 @@ class Guards:
             if not axes:
                 continue
             size = self.inputs.shapes[axes[0][0]][axes[0][1]]
-            low, high, step = _progression(set(self.sizes(tuple(group))), size)
+            low, high, step = _progression(set(self.sizes(group)), size)
             if low != high:
                 top = None if high + step > _limit(size) else high
                 found += [Span(self.names[index], dim, low, top, step) for index, dim in axes]
         return tuple(sorted(found, key=lambda span: (self.names.index(span.input), span.dimension)))
 
-    def other_spaces(self, groups: Sequence[Sequence[Axis]]) -> Iterator[tuple[Shape, ...]]:
+    def other_spaces(self, groups: Groups) -> Iterator[tuple[Shape, ...]]:
         """Shapes with every spatial dimension that may vary at another size, smaller ones first; a few of them."""
         moves: dict[tuple[Axis, ...], list[int]] = {}
-        for group in groups:
-            axes = tuple(group)
+        for axes in groups:
             if any(self.is_free(axis) for axis in axes):
                 size = self.inputs.shapes[axes[0][0]][axes[0][1]]
                 taken = self.sizes(axes)
@@ -248,7 +228,7 @@ def free_batch_of_one(program: ExportedProgram) -> list[str]:
     """Removes the guards that say only that a batch is not 1, and returns all guards as they were.
 
     Torch asks that about the layout of tensors in memory, not about their values. The one size that such a guard keeps
-    out is 1, so that comparing the outputs there tells whether it was needed.
+    out is 1, so that comparing the outputs there shows whether it was needed.
     """
     before: list[str] = list(getattr(program, "_guards_code", []))
     set_guards(program, [guard for guard in before if not _BATCH_OF_ONE.fullmatch(guard)])
@@ -290,10 +270,6 @@ def _progression(taken: set[int], size: int) -> tuple[int, int, int]:
         runs.append((low, high, step))
     reach = max(high - low for low, high, _ in runs)
     return next(run for run in runs if run[1] - run[0] >= 0.8 * reach)
-
-
-def _plain(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return inputs.args, inputs.kwargs
 
 
 def _lively(tensor: Tensor, generator: torch.Generator) -> Tensor:

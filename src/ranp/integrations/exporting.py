@@ -7,10 +7,7 @@ its name. So what is there was checked, and a failure leaves nothing behind.
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +16,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ranp.errors import DataError, StorageError, UnsupportedError, unknown_name
-from ranp.files.atomic import check_writable
-from ranp.integrations.export_formats import FORMATS, Check, Format, compare, first_line, quiet, run, tensors_of
+from ranp.files.atomic import beside, check_target, publish
+from ranp.integrations.export_formats import FORMATS, Check, Format, Subject, quiet
 from ranp.integrations.export_programs import make_program
-from ranp.integrations.export_sizes import Guards, Inputs, Shape, Span
-from ranp.running.calling import tensors_in, unwrap
+from ranp.integrations.export_sizes import Groups, Guards, Inputs, Shape, Span
+from ranp.running.calling import first_line, tensors_in, unwrap
 from ranp.running.copies import copy_model
 from ranp.running.randomness import untouched_rng
 
@@ -126,13 +123,13 @@ def export(
     network = _ready(model)
     inputs = Inputs.of(example, network)
     kind.require_types({tensor.dtype for tensor in (*network.parameters(), *inputs.tensors)})
-    network = _with_plain_outputs(network, inputs)
+    subject = _with_plain_outputs(Subject(network, inputs, tolerance))
     reasons: list[str] = []
     for choice in DYNAMIC[dynamic]:
         try:
-            with _beside(target) as temporary, quiet(), untouched_rng():
-                made = _attempt(network, inputs, temporary, target, kind, choice, opset, tolerance)
-                _publish(temporary, target)
+            with beside(target) as temporary, quiet(), untouched_rng():
+                made = _attempt(subject, temporary, target, kind, choice, opset)
+                publish(temporary, target)
                 return replace(made, reasons=(*reasons, *made.reasons))
         except (UnsupportedError, StorageError):
             raise
@@ -150,22 +147,6 @@ _WHAT = {
     "space": "space cannot vary",
     "none": "at fixed sizes",
 }
-
-
-def check_target(path: Path, *, force: bool) -> None:
-    """Refuses a place that a file cannot go to, before anything slow begins.
-
-    Raises:
-        StorageError: There is a file already and ``force`` is not given, a folder of that name, no folder for it, or
-            nothing can be written there.
-    """
-    check_writable(path)
-    if path.is_dir():
-        raise StorageError(f"{str(path)!r} is a folder. Name a file.")
-    if path.exists() and not force:
-        raise StorageError(f"{str(path)!r} exists. Name another file, or replace it with --force (force=True).")
-    if not path.parent.is_dir():
-        raise StorageError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Make it first.")
 
 
 def _ready(model: nn.Module) -> nn.Module:
@@ -188,34 +169,22 @@ class _Flat(nn.Module):
         return tuple(tensors_in(self.network(*args, **kwargs)))
 
 
-def _with_plain_outputs(network: nn.Module, inputs: Inputs) -> nn.Module:
-    """The network; one that returns objects of its own, which no file can hold, gives a tuple of tensors instead."""
-    output = run(network, inputs)
-    plain = (Tensor, int, float, str, type(None))
-    if all(isinstance(leaf, plain) for leaf in tree_leaves(output)):
-        tensors = tensors_of(output)
-    else:
-        network, tensors = _Flat(network), tensors_in(output)
-    if not tensors:
+def _with_plain_outputs(subject: Subject) -> Subject:
+    """The same; a network that returns objects of its own, which no file can hold, gives a tuple of tensors instead."""
+    output = subject.run(subject.inputs)
+    if not tensors_in(output):
         raise UnsupportedError(f"the network returns a {type(output).__name__} without tensors. Return tensors.")
-    return network
+    plain = all(isinstance(leaf, Tensor | int | float | str | None) for leaf in tree_leaves(output))
+    return subject if plain else replace(subject, network=_Flat(subject.network))
 
 
-def _attempt(
-    network: nn.Module,
-    inputs: Inputs,
-    temporary: Path,
-    target: Path,
-    kind: Format,
-    choice: str,
-    opset: int | None,
-    tolerance: float,
-) -> Exported:
+def _attempt(subject: Subject, temporary: Path, target: Path, kind: Format, choice: str, opset: int | None) -> Exported:
     """Exports once, with one choice of what may vary, and compares."""
+    inputs = subject.inputs
     own, batch, space = inputs.shapes, inputs.batch_axes(), inputs.space_groups()
     varies = {"all": (batch, *space), "batch": (batch,), "space": space}.get(choice, ())
     groups = tuple(group for group in varies if group)
-    made = make_program(network, inputs, groups, tolerance)
+    made = make_program(subject, groups)
     guards, spans, reasons = made.guards, made.spans, list(made.reasons)
     count = own[0][0] if batch and batch in groups else 0
     others = [inputs.resize({batch: size}) for size in (1, max(count, 2) + 1)] if count else []
@@ -223,32 +192,29 @@ def _attempt(
     if own not in wanted:
         raise RuntimeError("torch fixed sizes that keep the example itself out")
     if choice in ("all", "space"):
-        other = _another_space(network, guards, space, inputs)
+        other = _another_space(subject, guards, space)
         wanted += [] if other is None else [other]
         reasons += _fixed(guards, space, spans)
         if other is None and any(span.dimension > 1 for span in spans):
             raise RuntimeError("no other size was found to check it at")
     kind.write(made.program, temporary, opset, _axis_names(guards), spans)
     read_back = kind.reader(temporary)
-    checks = tuple(compare(network, read_back, inputs.at(shapes), tolerance) for shapes in wanted)
+    checks = tuple(subject.compare(read_back, inputs.at(shapes)) for shapes in wanted)
     return Exported(target, kind.name, tuple(guards.names), spans, checks, tuple(reasons))
 
 
-def _another_space(
-    network: nn.Module, guards: Guards, space: tuple[tuple[tuple[int, int], ...], ...], inputs: Inputs
-) -> tuple[Shape, ...] | None:
+def _another_space(subject: Subject, guards: Guards, space: Groups) -> tuple[Shape, ...] | None:
     """Shapes with other spatial sizes that the program and the network take, at the example's own batch."""
     for shapes in guards.other_spaces(space):
-        shapes = tuple(
-            (own[0], *shape[1:]) if shape else shape for own, shape in zip(inputs.shapes, shapes, strict=True)
-        )
+        pairs = zip(subject.inputs.shapes, shapes, strict=True)
+        shapes = tuple((own[0], *shape[1:]) if shape else shape for own, shape in pairs)
         with suppress(DataError):
-            run(network, inputs.at(shapes))
+            subject.run(subject.inputs.at(shapes))
             return shapes
     return None
 
 
-def _fixed(guards: Guards, space: tuple[tuple[tuple[int, int], ...], ...], spans: tuple[Span, ...]) -> list[str]:
+def _fixed(guards: Guards, space: Groups, spans: tuple[Span, ...]) -> list[str]:
     free = {(span.input, span.dimension) for span in spans}
     return [
         f"dimension {dim} of {guards.names[index]!r} is fixed at {guards.inputs.shapes[index][dim]}: "
@@ -261,32 +227,8 @@ def _fixed(guards: Guards, space: tuple[tuple[tuple[int, int], ...], ...], spans
 
 def _axis_names(guards: Guards) -> dict[str, str]:
     """What the dimensions are called in an ONNX file: ``batch``, then the input and its dimension."""
-    named = {}
-    for symbol, (index, dim) in guards.symbols().items():
-        named[symbol] = (
-            "batch" if dim == 0 and (index, dim) in guards.inputs.batch_axes() else f"{guards.names[index]}_{dim}"
-        )
-    return named
-
-
-@contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A name in the same folder; what is there afterwards is removed."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        yield temporary
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _publish(temporary: Path, target: Path) -> None:
-    """Gives a checked file its name."""
-    try:
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise StorageError(f"cannot write {str(target)!r}: {error.strerror or error}. Name another file.") from error
+    batch = guards.inputs.batch_axes()
+    return {
+        symbol: "batch" if dim == 0 and (index, dim) in batch else f"{guards.names[index]}_{dim}"
+        for symbol, (index, dim) in guards.symbols().items()
+    }

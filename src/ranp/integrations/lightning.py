@@ -17,14 +17,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
 
 from ranp import arguments
 from ranp.choosing.plan import Plan
@@ -33,6 +31,7 @@ from ranp.integrations.lightning_step import HOW, OwnStep, as_pair, check_traine
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
 from ranp.pruning import Pruned, prune
 from ranp.reporting.report import Report
+from ranp.running.calling import map_tensors, plain_tensor
 from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.passes import Loss
 
@@ -196,7 +195,7 @@ class PruneAtInitialisation(Callback):
             self.plan, self.report = self.pruned.plan, self.pruned.report
             replace(module, self.attribute, self.pruned.model)
         self._ready = True
-        self._tell(trainer)
+        self._log_report(trainer)
         self._save(trainer)
 
     def _is_done(self, network: nn.Module) -> bool:
@@ -216,11 +215,12 @@ class PruneAtInitialisation(Callback):
         unpack: Unpack = own.unpack if own else self._unpack or as_pair
         loss: Loss = own.loss if own else self._loss  # type: ignore[assignment]
         source = self._source(trainer)
-        with untouched_rng(devices), _loader_state_kept(source), state_kept(module):
+        loaders = source.flattened if isinstance(source, CombinedLoader) else [source]
+        with untouched_rng(devices), state_kept(module, loaders):
             reseed(self._options["seed"] + trainer.global_rank, devices)  # ranks that shuffle see different batches
             pairs = (unpack(batch) for batch in _moved(source, module, trainer))
             options = {"step": step_of(module, trainer, network), **self._options}
-            pruned = prune(network, ((tree_map(_plain, x), y) for x, y in pairs), loss, **options)
+            pruned = prune(network, ((map_tensors(plain_tensor, x), y) for x, y in pairs), loss, **options)
         plan = Plan.from_json(trainer.strategy.broadcast(pruned.plan.to_json()), source="the plan of rank 0")
         if pruned.plan.diff(plan):
             raise RanpError("the ranks decided differently. Give all the same module, or make a plan first: plan=.")
@@ -237,12 +237,13 @@ class PruneAtInitialisation(Callback):
         found = source.dataloader()
         return found if isinstance(found, CombinedLoader) else CombinedLoader(found, "max_size_cycle")
 
-    def _tell(self, trainer: Trainer) -> None:
+    def _log_report(self, trainer: Trainer) -> None:
         if self.report is not None:
             logger.info("%s", self.report)
-            totals = {"channels": self.report.channels, "params": self.report.params, "flops": self.report.flops}
             figures = {
-                f"ranp/{k}_{when}": float(getattr(v, when)) for k, v in totals.items() for when in ("before", "after")
+                f"ranp/{name}_{when}": float(getattr(getattr(self.report, name), when))
+                for name in ("channels", "params", "flops")
+                for when in ("before", "after")
             }
             for writer in trainer.loggers:
                 writer.log_metrics(figures, step=0)
@@ -308,24 +309,3 @@ def _moved(source: Iterable[Any], module: Any, trainer: Trainer) -> Iterator[Any
     for item in source:
         batch = item[0] if isinstance(source, CombinedLoader) else item
         yield trainer.strategy.batch_to_device(module._on_before_batch_transfer(batch))
-
-
-def _plain(leaf: Any) -> Any:
-    """Subclasses that wrap every result anew (MONAI's ``MetaTensor``) hide from the tracer what belongs together."""
-    return leaf.as_subclass(torch.Tensor) if isinstance(leaf, torch.Tensor) else leaf
-
-
-@contextmanager
-def _loader_state_kept(source: Iterable[Any]) -> Iterator[None]:
-    """Leaves the loaders' own generators as they were, so that training shuffles as it would have."""
-    loaders = source.flattened if isinstance(source, CombinedLoader) else [source]
-    holders = [holder for loader in loaders for holder in (loader, getattr(loader, "sampler", None))]
-    generators = [
-        g for g in (getattr(holder, "generator", None) for holder in holders) if isinstance(g, torch.Generator)
-    ]
-    states = [generator.get_state() for generator in generators]
-    try:
-        yield
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)

@@ -52,7 +52,7 @@ class _StandIn(nn.Module):
 class OwnStep:
     """The module's ``training_step`` as an ``unpack`` and a ``loss``.
 
-    The step runs up to its call of the network, which tells the inputs, and later again with the output put in.
+    The step runs up to its call of the network, which shows the inputs, and later again with the output put in.
     """
 
     def __init__(self, module: Any, attribute: str | None, devices: Iterable[torch.device]) -> None:
@@ -116,8 +116,8 @@ class OwnStep:
             except (_Seen, RanpError):
                 raise
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
-                raise DataError(f"training_step cannot be run on its own ({told}). {HOW}") from error
+                reason = f"{type(error).__name__}: {error}"
+                raise DataError(f"training_step cannot be run on its own ({reason}). {HOW}") from error
             finally:
                 for name in names:
                     delattr(self.module, name)
@@ -162,10 +162,16 @@ def _optimisers(configured: Any) -> list[torch.optim.Optimizer]:
 
 
 @contextmanager
-def state_kept(module: nn.Module) -> Iterator[None]:
-    """Puts back what steps do to the rest of a module: statistics and gradients of other networks, metrics."""
+def state_kept(module: nn.Module, loaders: Iterable[Any]) -> Iterator[None]:
+    """Puts back what steps do to the rest of a module and to its data, so that training runs as it would have.
+
+    That is statistics and gradients of other networks, metrics, and the loaders' own generators, which shuffle.
+    """
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in module.parameters()]
+    holders = [holder for loader in loaders for holder in (loader, getattr(loader, "sampler", None))]
+    generators = [getattr(holder, "generator", None) for holder in holders]
+    states = [(one, one.get_state()) for one in generators if isinstance(one, torch.Generator)]
     for parameter, _ in gradients:
         parameter.grad = None
     try:
@@ -180,6 +186,8 @@ def state_kept(module: nn.Module) -> Iterator[None]:
                 buffer.copy_(before)
         for parameter, gradient in gradients:
             parameter.grad = gradient
+        for generator, state in states:
+            generator.set_state(state)
 
 
 def as_pair(batch: Any) -> tuple[Any, Any]:
@@ -210,11 +218,8 @@ def check_trainer(trainer: Any) -> None:
         )
     if strategy.restore_checkpoint_after_setup:
         raise UnsupportedError(f"{type(strategy).__name__} splits the network before checkpoints are read. {first}")
-    if any(
-        kind.__name__ == "WeightAveraging"
-        for other in getattr(trainer, "callbacks", ())
-        for kind in type(other).__mro__
-    ):
+    kinds = {kind.__name__ for other in getattr(trainer, "callbacks", ()) for kind in type(other).__mro__}
+    if "WeightAveraging" in kinds:
         raise UnsupportedError(f"WeightAveraging copies the network while it is still full-sized. {first}")
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from ranp.errors import DataError
+from ranp.running.calling import map_tensors, plain_tensor
 
 try:
-    from monai.data.meta_tensor import MetaTensor
     from monai.losses.ds_loss import DeepSupervisionLoss
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("ranp.integrations.monai needs MONAI: pip install 'ranp[medical]'") from missing
@@ -27,6 +27,7 @@ Keys = str | Sequence[str]
 class pairs:  # noqa: N801 - reads like a function, and can be gone through again, which a generator cannot
     """The batches of a loader of dicts as ``(inputs, target)``, in plain tensors.
 
+        >>> from monai.data import MetaTensor
         >>> loader = [{"image": MetaTensor(torch.zeros(1, 1, 4, 4, 4)), "label": torch.ones(1, 1, 4, 4, 4)}]
         >>> [(inputs.shape, type(inputs).__name__) for inputs, _ in pairs(loader)]
         [(torch.Size([1, 1, 4, 4, 4]), 'Tensor')]
@@ -77,13 +78,9 @@ class pairs:  # noqa: N801 - reads like a function, and can be gone through agai
                 raise DataError(
                     f"batch {number} (counting from 1) has no {keys!r}. Its keys: {', '.join(map(str, part))}."
                 )
-        values = [_plain(part[keys]) for part in parts]
+        values = [map_tensors(plain_tensor, part[keys]) for part in parts]
         joined = values[0] if len(values) == 1 else torch.cat(values)
         return joined if self.device is None else joined.to(self.device)
-
-
-def _plain(value: Any) -> Any:
-    return value.as_tensor() if isinstance(value, MetaTensor) else value
 
 
 def deep_supervision(loss: Any, **options: Any) -> Callable[[Any, Any], torch.Tensor]:

@@ -36,9 +36,9 @@ def network_of(module: nn.Module, attribute: str | None) -> nn.Module:
         network = module.get_submodule(attribute)
     except AttributeError:
         names = [name for name, child in module.named_children() if next(child.parameters(), None) is not None]
-        told = unknown_name("attribute", attribute, names)
+        unknown = unknown_name("attribute", attribute, names)
         raise UnsupportedError(
-            f"{told} It is the network's name in {type(module).__name__}; None: the module."
+            f"{unknown} It is the network's name in {type(module).__name__}; None: the module."
         ) from None
     if hasattr(network, "_orig_mod"):
         raise UnsupportedError(

@@ -9,21 +9,18 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from ranp.errors import StorageError, UnsupportedError
+from ranp.errors import UnsupportedError
 from ranp.files import atomic
 from ranp.page import comparing
 from ranp.page.curves import ALONE
 from ranp.page.detail import detail, lede
-from ranp.page.gather import StoredRun
-from ranp.page.material import Material, collect
-from ranp.page.rebuilding import Absent
+from ranp.page.material import Absent, Material, collect
 from ranp.page.templates import Image, Section, render, verbatim
 from ranp.paper.naming import NOTHING, Trust
 from ranp.progress import Labelled
+from ranp.reporting.drawing import examples, rendered
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
-
-__all__ = ["build", "check_target", "page", "write"]
 
 
 def write(
@@ -41,7 +38,7 @@ def write(
         out: The file; what it held before is replaced in one step, or not at all.
         title: Heading of the page; default: what it is about.
         trust: What may run beside registered networks: no code at all unless it says so.
-        progress: Told ``(what is going on, done, total, remark)``.
+        progress: Called with ``(what is going on, done, total, remark)``.
 
     Raises:
         StorageError: A folder is none, holds nothing to report, a file is torn, or the page cannot be written.
@@ -53,17 +50,13 @@ def write(
 
 
 def check_target(out: Path) -> None:
-    """Refuses a place where no page can be written, before anything slow begins.
+    """Refuses a place where no page can be written, and a machine without plotly, before anything slow begins.
 
     Raises:
         StorageError: It is a folder, lies in none, or nothing can be written there.
         UnsupportedError: Plotly is not installed.
     """
-    atomic.check_writable(out)
-    if out.is_dir():
-        raise StorageError(f"--out {str(out)!r} is a folder. Name a file, such as report.html.")
-    if not out.parent.is_dir():
-        raise StorageError(f"--out {str(out)!r}: there is no folder {str(out.parent)!r}. Make it first.")
+    atomic.check_target(out)
     _plotly()
 
 
@@ -79,6 +72,8 @@ def page(material: Material, *, title: str | None = None) -> str:
     from ranp import __version__
 
     heading = title or _title(material)
+    alone = material.details if len(material.studies) == 1 else material.runs
+    summary = lede(alone[0]) if len(alone) == 1 else ""
     sections = _sections(material, heading)
     script, plotly = verbatim("page.js"), Markup(_plotly())
     policy = (
@@ -89,19 +84,9 @@ def page(material: Material, *, title: str | None = None) -> str:
         "charts": {chart.key: chart.figure for section in sections for chart in section.charts},
         "studies": {key: value for section in sections for key, value in section.data.items()},
     }
-    page = render(
-        "page.html",
-        policy=policy,
-        title=heading,
-        summary=_summary(material),
-        sections=sections,
-        version=__version__,
-        style=verbatim("page.css"),
-        data=data,
-        plotly=plotly,
-        script=script,
-    )
-    return str(page)
+    values = {"policy": policy, "title": heading, "summary": summary, "sections": sections, "data": data}
+    scripts = {"style": verbatim("page.css"), "plotly": plotly, "script": script}
+    return str(render("page.html", version=__version__, **values, **scripts))
 
 
 def _sections(material: Material, heading: str) -> list[Section]:
@@ -114,8 +99,9 @@ def _sections(material: Material, heading: str) -> list[Section]:
         made.append(comparing.comparison(runs, material.bills, listed=listed))
     alone = len(material.studies) == 1
     for number, run in enumerate(material.details):
-        study, called = material.studies[run.label], _name(run, material)
-        made.append(detail(run, f"run-{number}", study, heading=called, introduced=alone))
+        by_kind = f"{run.model}, {method_name(run.method)} at {share(run.sparsity)}"  # where it stands for many
+        called = run.label if len(runs) <= ALONE else by_kind
+        made.append(detail(run, f"run-{number}", material.studies[run.label], heading=called, introduced=alone))
     if len(runs) == 1 and (learnt := comparing.training(runs[0])) is not None:
         made.append(learnt)
     if material.pictures:
@@ -123,17 +109,8 @@ def _sections(material: Material, heading: str) -> list[Section]:
     return made
 
 
-def _name(run: StoredRun, material: Material) -> str:
-    """A run among few by its label; one that stands for many by what it is."""
-    if len(material.runs) <= ALONE:
-        return run.label
-    return f"{run.model}, {method_name(run.method)} at {share(run.sparsity)}"
-
-
 def _examples(material: Material) -> Section:
     """Predictions of trained networks, one part for each task."""
-    from ranp.reporting.drawing import examples, rendered
-
     tasks = []
     for task, found in material.pictures.items():
         images, reason = [], found.reason if isinstance(found, Absent) else ""
@@ -152,12 +129,6 @@ def _title(material: Material) -> str:
         return material.tables[0].title
     tables = f"{len(material.tables)} tables of " if material.tables else ""
     return f"{tables}{len(material.runs)} runs, side by side"
-
-
-def _summary(material: Material) -> str:
-    if len(material.studies) == 1:
-        return lede(material.details[0])
-    return lede(material.runs[0]) if len(material.runs) == 1 else ""
 
 
 def _hash(script: str) -> str:

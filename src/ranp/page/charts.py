@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ranp.page.axes import layout, logarithmic, plain, safe, titled
+from markupsafe import Markup
+
 from ranp.page.curves import Curve
+from ranp.page.templates import verbatim
 from ranp.reporting.format import MIB, flops, mebibytes
 from ranp.reporting.looks import look_of, method_name
-
-if TYPE_CHECKING:
-    from ranp.reporting.study import Study, Sweep
-
-__all__ = ["MANY", "STAGES", "Point", "ends", "importance", "lines", "scatter", "sweep"]
+from ranp.reporting.study import Study, Sweep
 
 STAGES = {"raw": "raw", "balanced": "balanced over layers", "reweighted": "reweighted by cost"}
 _MARKS = 40
@@ -58,7 +58,7 @@ def importance(study: Study) -> dict[str, Any]:
             if marks := _marks(study, stage, kept):
                 y, x, channels = map(list, zip(*marks, strict=True))
                 traces.append(_trace(words, x, y, hover, marker=marker, customdata=channels, **of_stage))
-        means = [(index, _mean(layer.scores.get(stage, ()))) for index, layer in enumerate(study.layers)]
+        means = [(index, mean(layer.scores.get(stage, ()))) for index, layer in enumerate(study.layers)]
         shown = {index: plain(mean) for index, mean in means if mean > 0}
         marker = {"symbol": "diamond", "size": 9, "color": "var(--ink)", "line": _RIM}
         hover = "%{customdata}: mean %{x:.3g}<extra></extra>"
@@ -196,5 +196,38 @@ def ends(curves: Sequence[Curve], title: str, *, percent: bool = False) -> dict[
     return {"data": [trace], "layout": frame}
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """0 where there is none."""
     return sum(values) / len(values) if values else 0.0
+
+
+def layout(height: int) -> dict[str, Any]:
+    """What all charts share: no background of their own, a legend above, axes that make room for their labels."""
+    return {**json.loads(verbatim("chart.json")), "height": height}
+
+
+def titled(words: str) -> dict[str, Any]:
+    """The title of an axis."""
+    return {"text": safe(words), "font": {"color": "var(--soft)", "size": 13}, "standoff": 8}
+
+
+def logarithmic(values: Sequence[float]) -> dict[str, Any]:
+    """An axis from the least to the greatest value, with a few round numbers on it."""
+    good = [value for value in values if value > 0] or [1.0]
+    low, high = math.log10(min(good)), math.log10(max(good))
+    edge = max(0.06 * (high - low), 0.05)
+    decades = high - low
+    tick: dict[str, Any] = {"dtick": math.ceil(decades / 6), "exponentformat": "power", "tickformat": ""}
+    if decades < 2.2:
+        tick = {"dtick": "D2" if decades > 0.5 else "D1", "exponentformat": "none", "tickformat": "~r"}
+    return {"type": "log", "range": [plain(low - edge), plain(high + edge)], **tick}
+
+
+def safe(words: str) -> Markup:
+    """Text for plotly, which reads tags in it; templates do not escape it again."""
+    return Markup(html.escape(words, quote=False))
+
+
+def plain(value: float) -> float:
+    """A number with as many digits as a screen can show; never one that JSON cannot say."""
+    return float(f"{value:.5g}") if math.isfinite(value) else 0.0

@@ -9,16 +9,13 @@ from pathlib import Path
 from ranp.files import atomic
 from ranp.page import charts
 from ranp.page.charts import Point
-from ranp.page.choosing import of_task
 from ranp.page.curves import ALONE, Curve, Figure, curves_of, main_figure, percent
-from ranp.page.gather import StoredRun
-from ranp.page.rebuilding import Absent, Bill
-from ranp.page.tables import Group, Table, table_of
-from ranp.page.templates import Chart, Image, Section, render
+from ranp.page.gather import StoredRun, of_task
+from ranp.page.material import Absent, Bill
+from ranp.page.templates import Chart, Image, Section, render, table_of
+from ranp.paper.experiments.table import Group, Table
 from ranp.reporting.format import MIB, NOTHING, UNITS, figure, scaled, sentence, share, unit
 from ranp.reporting.looks import FIGURES, method_name
-
-__all__ = ["comparison", "table_section", "training"]
 
 _LINES = 8
 """Lines that can be told apart on one chart."""

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from ranp.page.choosing import kinds
-from ranp.page.gather import StoredRun
+from ranp.page.gather import StoredRun, kinds
+from ranp.paper import tasks
 from ranp.reporting.format import share
 from ranp.reporting.looks import method_name
-
-__all__ = ["ALONE", "Curve", "Figure", "curves_of", "main_figure", "percent"]
 
 _POINTS = 160
 """Points of a curve of single steps; more cannot be told apart on a screen."""
@@ -53,8 +51,6 @@ class Figure:
 
 def main_figure(runs: Sequence[StoredRun]) -> Figure | None:
     """The main figure of the runs of one task; the first that was measured if the task is not one of ours."""
-    from ranp.paper import tasks
-
     measured = [name for run in runs for name in run.figures]
     if not measured:
         return None

@@ -1,26 +1,24 @@
-"""The section of one run: what it bought, layer by layer, why these channels, and what had to stay."""
+"""The section of one run: what it bought, layer by layer, why these channels, what had to stay, other sparsities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ranp.page import charts
 from ranp.page.gather import StoredRun
-from ranp.page.rebuilding import Absent
-from ranp.page.tables import Table, table_of
-from ranp.page.templates import Chart, Section, render
-from ranp.page.whatif import slider_of
+from ranp.page.material import Absent
+from ranp.page.templates import Chart, Section, render, table_of
+from ranp.paper.experiments.table import Table
 from ranp.reporting.causes import listed
 from ranp.reporting.figures import OTHERS, Amount, LayerReport
-from ranp.reporting.format import MIB, NOTHING, UNITS, factor, scaled, share, unit
+from ranp.reporting.format import MIB, NOTHING, UNITS, factor, flops, less, mebibytes, scaled, sentence, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
+from ranp.reporting.study import Step, Study, Sweep
 
-if TYPE_CHECKING:
-    from ranp.reporting.study import Study
-
-__all__ = ["detail", "lede"]
+_RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
+_ROWS = ("channels removed", "FLOPs", "memory", "parameters")
 
 
 def lede(run: StoredRun) -> str:
@@ -49,7 +47,9 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     report = run.report
     assert report is not None
     small = unit(report.flops.after)
-    layers = [row for row in report.layers if row.name != OTHERS or _any(row.params, row.flops, row.memory)]
+    layers = [
+        row for row in report.layers if row.name != OTHERS or row.params.before or row.flops.before or row.memory.before
+    ]
     pins = ([str(pin), listed(pin.layers), f"{pin.channels:,}"] for pin in report.pins)
     values: dict[str, Any] = {
         "key": key,
@@ -81,10 +81,6 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     return Section(key, title, render("run.html", **values), (why, *slider["charts"]), {key: data}, heading)
 
 
-def _any(*amounts: Amount) -> bool:
-    return any(amount.before for amount in amounts)
-
-
 def _place(study: Study, report: Report) -> float:
     """The sparsity at which the slider starts: the one asked for, or the one that comes nearest to the budget's."""
     if "budget" not in report.settings:
@@ -99,11 +95,8 @@ def _widths(report: Report, layers: Sequence[LayerReport]) -> Table:
     rows = []
     lines: list[tuple[str, LayerReport | Report, str]] = [(row.name, row, row.kind) for row in layers]
     for name, row, kind in [*lines, ("all", report, "")]:
-        channels, *others = (
-            _change(amount, scale)
-            for amount, scale in ((row.channels, 0), (row.params, 0), (row.flops, UNITS[small]), (row.memory, MIB))
-        )
-        rows.append((name, channels, "", *others, kind))
+        costs = _change(row.params, 0), _change(row.flops, UNITS[small]), _change(row.memory, MIB)
+        rows.append((name, _change(row.channels, 0), "", *costs, kind))
     return table_of(
         "Every layer before and after. The pale bar is the full width, the solid one stays; * had to stay.",
         ("layer", "channels", "width", "parameters", small, "memory (MiB)", "kind"),
@@ -128,7 +121,7 @@ def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
             f"{layer.channels if layer.kept is None else len(layer.kept):,} of {layer.channels:,}",
             share(layer.flops / flops),
             share(layer.memory / memory),
-            *(_mean(layer.scores.get(stage, ())) for stage in stages),
+            *(f"{charts.mean(scores):.3g}" if (scores := layer.scores.get(stage)) else NOTHING for stage in stages),
         ]
         for layer in study.layers
     ]
@@ -140,10 +133,6 @@ def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
         "Importance of channels by layer, kept and removed. The table below has the means of every layer.",
         table_of("Importance by layer", columns, rows),
     )
-
-
-def _mean(values: tuple[float, ...]) -> str:
-    return f"{sum(values) / len(values):.3g}" if values else NOTHING
 
 
 def _made(run: StoredRun, report: Report) -> Table:
@@ -163,3 +152,87 @@ def _said(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {item}" for key, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def step_at(sweep: Sweep, sparsity: float) -> Step:
+    """The step of a sweep nearest to a sparsity, among those that are feasible if it is, else among the others."""
+    feasible = sparsity <= sweep.largest
+    alike = [step for step in sweep.steps if step.feasible == feasible] or sweep.steps
+    return min(alike, key=lambda step: abs(step.sparsity - sparsity))
+
+
+def positions(study: Study) -> list[dict[str, Any]]:
+    """What the page shows at each position of the slider: the steps of the run's own method."""
+    found = []
+    for own in study.sweeps[0].steps:
+        steps = [(sweep, step_at(sweep, own.sparsity)) for sweep in study.sweeps]
+        found.append(
+            {
+                "label": share(own.sparsity),
+                "at": round(100 * own.sparsity, 4),
+                "text": " ".join(sentence(_described(sweep, step, own.sparsity, study)) for sweep, step in steps),
+                "feasible": [step.feasible for _, step in steps],
+                "cells": [_cells(sweep, step) for sweep, step in steps],
+                "widths": [list(step.widths) for _, step in steps],
+            }
+        )
+    return found
+
+
+def _described(sweep: Sweep, step: Step, asked: float, study: Study) -> str:
+    method = method_name(sweep.method)
+    if not step.feasible:
+        return (
+            f"{method} is infeasible at {share(asked)}: some layer would lose all its channels. Its largest feasible "
+            f"sparsity is {share(sweep.largest, 2)}."
+        )
+    full = sweep.steps[0]
+    channels = sum(layer.channels for layer in study.layers)
+    return (
+        f"{method} at {share(step.sparsity)} keeps {sum(step.widths):,} of {channels:,} channels: "
+        f"{flops(step.flops)} ({less(full.flops, step.flops)}), {mebibytes(step.memory)} "
+        f"({less(full.memory, step.memory)}), {step.params:,} parameters ({less(full.params, step.params)})."
+    )
+
+
+def _cells(sweep: Sweep, step: Step) -> list[str]:
+    if not step.feasible:
+        return ["infeasible", NOTHING, NOTHING, NOTHING]
+    full = sweep.steps[0]
+    return [
+        share(step.removed),
+        f"{flops(step.flops)}\n{less(full.flops, step.flops)}",
+        f"{mebibytes(step.memory)}\n{less(full.memory, step.memory)}",
+        f"{step.params:,}\n{less(full.params, step.params)}",
+    ]
+
+
+def slider_of(study: Study, key: str, sparsity: float) -> dict[str, Any]:
+    """The slider over the sparsities of a study: all its positions, and what stands beside it at first.
+
+    Args:
+        study: Of the run.
+        key: Names it on the page.
+        sparsity: Where the slider stands at first.
+    """
+    places = positions(study)
+    start = min(range(len(places)), key=lambda index: abs(places[index]["at"] - 100 * sparsity))
+    made = tuple(
+        Chart(
+            f"{key}-{resource}",
+            charts.sweep(study.sweeps, resource),
+            sentence(f"{words} left."),
+            f"Line chart: {words} left over sparsity. The table below says the figures at the slider.",
+        )
+        for resource, words in _RESOURCES.items()
+    )
+    heads = ["", *(method_name(sweep.method) for sweep in study.sweeps)]
+    rows = zip(_ROWS, *places[start]["cells"], strict=True)
+    return {
+        "positions": places,
+        "start": start,
+        "here": places[start],
+        "table": table_of("At the slider: what is left", heads, rows),
+        "charts": made,
+        "widest": max(layer.channels for layer in study.layers),
+    }

@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranp.errors import StorageError
-from ranp.page.choosing import of_task, representatives
 from ranp.page.curves import main_figure
-from ranp.page.gather import FULL, StoredRun
-from ranp.page.material import Material
-from ranp.page.rebuilding import Absent, Bill
+from ranp.page.gather import StoredRun, of_task, representatives
+from ranp.page.material import Absent, Bill, Material
+from ranp.reporting import drawing
 from ranp.reporting.format import MIB
+from ranp.reporting.looks import FULL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ranp.reporting.drawing import ScatterPoint
-
-__all__ = ["write_figures"]
 
 _SUFFIXES = (".svg", ".pdf")
 _CURVES = 8
@@ -42,8 +39,6 @@ def write_figures(material: Material, folder: Path) -> list[Path]:
         StorageError: The folder cannot be written to.
         UnsupportedError: Matplotlib is not installed.
     """
-    from ranp.reporting.drawing import save
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -52,7 +47,7 @@ def write_figures(material: Material, folder: Path) -> list[Path]:
     for name, figure in _figures(material):
         for suffix in _SUFFIXES:
             path = folder / f"{name}{suffix}"
-            save(figure, path)
+            drawing.save(figure, path)
             written.append(path)
     return written
 
@@ -106,10 +101,8 @@ def _ratios(runs: Sequence[StoredRun]) -> tuple[dict[str, list[float]], list[str
     return shares, list(channels)
 
 
-def _points(task: str, runs: Sequence[StoredRun], material: Material) -> list[ScatterPoint]:
+def _points(task: str, runs: Sequence[StoredRun], material: Material) -> list[drawing.ScatterPoint]:
     """Means over the runs of each method; none without a full network to compare with."""
-    from ranp.reporting.drawing import ScatterPoint
-
     bills: dict[str, list[Bill]] = {}
     for run in runs:
         bill = material.bills[run.label]
@@ -118,7 +111,7 @@ def _points(task: str, runs: Sequence[StoredRun], material: Material) -> list[Sc
     if FULL not in bills or len(bills) < 2:
         return []
     return [
-        ScatterPoint(
+        drawing.ScatterPoint(
             task,
             method,
             statistics.fmean(bill.flops for bill in members) / 1e9,

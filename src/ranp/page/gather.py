@@ -1,22 +1,26 @@
-"""From folders to plain values: the runs in them, the tables of a reproduction, the comparison of a demonstration."""
+"""From folders to plain values: the runs in them, the tables of a reproduction, the comparison of a demonstration.
+
+Runs that differ by their seed alone are of one kind; one of them stands for the others.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ranp.choosing.plan import Plan
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.files.journal import NAME
-from ranp.page.tables import Table, comparison_table, table_from
+from ranp.page.templates import comparison_table, table_from
+from ranp.paper.experiments.table import Table
 from ranp.reporting.folder import RunFolder
-from ranp.reporting.looks import FULL as FULL
-from ranp.reporting.looks import rank
+from ranp.reporting.looks import FULL, rank
 from ranp.reporting.report import Report
 
 _DEPTH = 3
@@ -29,7 +33,7 @@ _TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """One run, as its files tell it.
+    """One run, as its files describe it.
 
     Attributes:
         folder: Where it lies.
@@ -45,7 +49,7 @@ class StoredRun:
     recipe: Mapping[str, Any]
     plan: Plan | None = None
     report: Report | None = None
-    records: tuple[Mapping[str, Any], ...] = field(default=())
+    records: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def model(self) -> str:
@@ -89,12 +93,11 @@ class StoredRun:
     @property
     def network_key(self) -> str:
         """The same for runs of the same network at the same size."""
-        told = [self.recipe.get(name) or None for name in ("model", "options", "inputs", "example")]
-        return json.dumps(told, sort_keys=True)
+        settings = [self.recipe.get(name) or None for name in ("model", "options", "inputs", "example")]
+        return json.dumps(settings, sort_keys=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(NamedTuple):
     """Everything the page is about."""
 
     runs: tuple[StoredRun, ...]
@@ -102,7 +105,7 @@ class Gathered:
 
 
 def gather(folders: Sequence[Path]) -> Gathered:
-    """What lies in run folders, or in folders that hold some.
+    """The runs and the tables that lie in run folders, or in folders that hold some.
 
     Args:
         folders: In the order in which the page shows them.
@@ -112,9 +115,9 @@ def gather(folders: Sequence[Path]) -> Gathered:
     """
     if not folders:
         raise StorageError("there is no folder to report on. Name at least one run folder.")
-    found: list[tuple[Path, Path]] = []
+    runs: dict[Path, StoredRun] = {}
     tables: list[Table] = []
-    for top in folders:
+    for top in dict.fromkeys(folders):
         RunFolder(top).settle()
         if not top.is_dir():
             raise StorageError(f"{str(top)!r} is not a folder. Pass one that ranp prune, train or reproduce wrote.")
@@ -125,15 +128,10 @@ def gather(folders: Sequence[Path]) -> Gathered:
                 f"{str(top)!r} holds no run: there is no recipe.json in it or below it. Pass a folder that ranp prune, "
                 "ranp train, ranp reproduce or ranp demo wrote."
             )
-        found += [(top, folder) for folder in inside]
         tables += found_tables
-    unique: dict[Path, tuple[Path, Path]] = {}
-    for top, folder in found:
-        unique.setdefault(folder.resolve(), (top, folder))
-    order = {top: number for number, top in reversed(list(enumerate(folders)))}
-    read = [(order[top], _read(folder, _name(top, folder))) for top, folder in unique.values()]
-    ranked = sorted(read, key=lambda pair: (pair[0], rank(pair[1].method)))
-    return Gathered(tuple(_told_apart([run for _, run in ranked])), tuple(tables))
+        new = [_read(folder, _name(top, folder)) for folder in inside if folder.resolve() not in runs]
+        runs |= {run.folder.resolve(): run for run in sorted(new, key=lambda run: rank(run.method))}
+    return Gathered(tuple(_with_own_labels([*runs.values()])), tuple(tables))
 
 
 def _runs_below(folder: Path, depth: int) -> list[Path]:
@@ -153,30 +151,20 @@ def _name(top: Path, folder: Path) -> str:
 
 
 def _read(path: Path, name: str) -> StoredRun:
-    run = RunFolder(path)
-    recipe, journal = run.recipe(), path / NAME
-    return StoredRun(
-        folder=path,
-        label=str(recipe.get("label") or name),
-        recipe=recipe,
-        plan=run.plan(),
-        report=run.report(),
-        records=tuple(_checked(journal, run.records())) if journal.is_file() else (),
-    )
-
-
-def _checked(path: Path, told: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-    """Records of which the page can be made.
+    """The run of a folder.
 
     Raises:
-        StorageError: A line is no record of a step or an epoch.
+        StorageError: A file is torn, or a line of the journal is not a record of a step or an epoch.
     """
-    for number, record in enumerate(told, 1):
+    run, journal = RunFolder(path), path / NAME
+    recipe = run.recipe()
+    records = run.records() if journal.is_file() else []
+    for number, record in enumerate(records, 1):
         if not _is_record(record):
             raise StorageError(
-                f"line {number} of {str(path)!r} is no record of training. Remove it, or restore the file."
+                f"line {number} of {str(journal)!r} is not a record of training. Remove it, or restore the file."
             )
-    return told
+    return StoredRun(path, str(recipe.get("label") or name), recipe, run.plan(), run.report(), tuple(records))
 
 
 def _is_record(record: Any) -> bool:
@@ -191,7 +179,7 @@ def _is_record(record: Any) -> bool:
     )
 
 
-def _told_apart(runs: Sequence[StoredRun]) -> list[StoredRun]:
+def _with_own_labels(runs: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs with labels that differ; equal ones get the end of their path, then a number."""
     labels = [run.label for run in runs]
     apart: dict[str, StoredRun] = {}
@@ -233,3 +221,42 @@ def _kind(path: Path) -> str:
     if said.startswith("sha256:") and said != atomic.seal(value):
         raise StorageError(f"{str(path)!r} was changed since it was written. Restore a copy, or remove it.")
     return str(value.get("format"))
+
+
+def of_task(runs: Sequence[StoredRun]) -> dict[str, list[StoredRun]]:
+    """The runs by task, in the order in which the tasks come first."""
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(run.task or run.model, []).append(run)
+    return groups
+
+
+def kinds(runs: Sequence[StoredRun]) -> list[list[StoredRun]]:
+    """The runs in groups that differ by their seed alone; those that stand for a method come first.
+
+    That is the largest group of each method, of the network that most runs are of: the others are there to compare it
+    with something else.
+    """
+    groups: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        groups.setdefault(_without_seed(run), []).append(run)
+    usual = Counter(run.network_key for run in runs).most_common(1)[0][0] if runs else ""
+    ranked = sorted(groups.values(), key=lambda group: (group[0].network_key != usual, -len(group)))
+    first: dict[str, list[StoredRun]] = {}
+    for group in ranked:
+        first.setdefault(group[0].method, group)
+    leading = [group for group in groups.values() if first[group[0].method] is group]
+    return leading + [group for group in groups.values() if first[group[0].method] is not group]
+
+
+def representatives(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """One run of each method, of the least seed of its kind."""
+    methods = {run.method for run in runs}
+    return [min(group, key=lambda run: run.seed) for group in kinds(runs)[: len(methods)]]
+
+
+def _without_seed(run: StoredRun) -> str:
+    """The same for runs that differ by their seed alone."""
+    settings = [run.recipe.get(name) for name in ("recipe", "pruning", "cell", "data")]
+    plain = [{**value, "seed": None} if isinstance(value, Mapping) else value for value in settings]
+    return json.dumps([run.method, round(run.sparsity, 6), run.network_key, plain], sort_keys=True)

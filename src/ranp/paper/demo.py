@@ -25,6 +25,7 @@ from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.timing import step_seconds
+from ranp.paper.training.runs import of_run
 from ranp.progress import Labelled, silent, under
 
 __all__ = ["Demonstration", "Settings", "run"]
@@ -137,7 +138,7 @@ def run(
             else training.Pruning(name, settings.sparsity, batches=settings.scored, batch=settings.batch)
         )
         runs[name] = training.train(
-            task, folder / name, recipe=recipe, pruning=pruning, resume=True, progress=_under(name, told)
+            task, folder / name, recipe=recipe, pruning=pruning, resume=True, progress=of_run(name, told)
         )
     networks = {name: one.model for name, one in runs.items()}
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
@@ -165,16 +166,6 @@ def _contender(name: str, one: training.Run, seconds: tuple[float, ...], task: T
         accuracy=one.figures["accuracy"],
         miou=one.figures["miou"],
     )
-
-
-def _under(name: str, told: Labelled) -> Labelled:
-    """The progress of one network under its own name."""
-
-    def tell(label: str, done: int, total: int, remark: str) -> None:
-        if label in ("training", "scoring"):
-            told(f"{label} {name}", done, total, remark)
-
-    return tell
 
 
 def _guess(task: Task, settings: Settings) -> dict[str, float]:

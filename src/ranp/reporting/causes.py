@@ -8,7 +8,7 @@ held by what, and where in the code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,14 +51,7 @@ class Obstacle:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain values."""
-        return {
-            "cause": self.cause,
-            "reason": self.reason,
-            "where": self.where,
-            "op": self.op,
-            "channels": self.channels,
-            "layers": dict(self.layers),
-        }
+        return {**asdict(self), "channels": self.channels}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Obstacle:
@@ -75,7 +68,7 @@ def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
 
     Args:
         trace: Of the full network.
-        notes: Those of a plan, ``"layer: why"``: layers kept for reasons that are no property of the network.
+        notes: Those of a plan, ``"layer: why"``: layers kept for reasons that are not a property of the network.
     """
     found: dict[tuple[Cause, str, str, str], dict[str, int]] = {}
 

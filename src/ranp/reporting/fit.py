@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from ranp.choosing.budgets import Budget, plan_within
 from ranp.choosing.plan import Plan
@@ -18,7 +17,7 @@ from ranp.choosing.selection import Selection
 from ranp.costs.memory import peak
 from ranp.costs.step import StepSetup, TrainingStep, trace_step
 from ranp.errors import UnsupportedError
-from ranp.running.calling import tensors_in
+from ranp.running.calling import map_tensors, tensors_in
 
 LARGEST = 4096
 """No batch and no edge above this is looked for."""
@@ -44,13 +43,23 @@ class Room:
     size: tuple[int, ...] | None
     fixed: bool
 
+    @property
+    def largest(self) -> str:
+        """The largest size in words."""
+        if self.size is None:
+            return "none"
+        return "x".join(map(str, self.size)) + (" (the only one)" if self.fixed else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        size = None if self.size is None else list(self.size)
+        return {"needed": self.needed, "batch": self.batch, "size": size, "fixed_size": self.fixed}
+
 
 def with_space(example: Any, space: tuple[int, ...], batch: int | None = None) -> Any:
     """An example without data whose inputs have that space, where they have one, and that batch."""
 
-    def changed(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
+    def changed(value: Tensor) -> Tensor:
         shape = list(value.shape)
         if len(shape) == len(space) + 2:
             shape[2:] = space
@@ -58,7 +67,7 @@ def with_space(example: Any, space: tuple[int, ...], batch: int | None = None) -
             shape[0] = batch
         return torch.empty(shape, dtype=value.dtype, device="meta")
 
-    return tree_map(changed, example)
+    return map_tensors(changed, example)
 
 
 def space_of(example: Any) -> tuple[int, ...]:
@@ -116,7 +125,7 @@ def plan_for(selection: Selection, setup: StepSetup, memory: float) -> Plan:
     """The plan that makes the step of a setup fit a memory.
 
     Raises:
-        InfeasibleError: No slim network is small enough; the message tells how small it can be.
+        InfeasibleError: No slim network is small enough; the message says how small it can be.
     """
     return plan_within(selection, [Budget("train-memory", None, memory, f"train-memory={int(memory)}B")], setup)
 

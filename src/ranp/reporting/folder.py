@@ -22,18 +22,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
+from ranp.choosing.plan import Plan
 from ranp.errors import StorageError
-from ranp.files import atomic
+from ranp.files import atomic, journal
+from ranp.files.checkpoints import Checkpoints, Mark
+from ranp.reporting.report import Report
+from ranp.scoring.scores import Scores
+from ranp.slimming import storage
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from ranp.choosing.plan import Plan
-    from ranp.files.checkpoints import Mark
     from ranp.pruning import Pruned
-    from ranp.reporting.report import Report
-    from ranp.scoring.scores import Scores
-    from ranp.slimming.storage import Build
 
 RECIPE = "ranp-recipe"
 RECIPE_VERSION = 2
@@ -46,8 +47,6 @@ _LEFT_OVER = re.compile(r"\..*\.[0-9a-f]{16}\.tmp")
 
 def versions() -> dict[str, str]:
     """The versions that results are made with, to be written beside them."""
-    import torch
-
     from ranp import __version__
 
     return {"ranp": __version__, "torch": str(torch.__version__)}
@@ -62,11 +61,6 @@ def shapes_of(example: Any) -> list[str]:
 def write_run(out: Path, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path]:
     """Makes the folder ``out`` that of a pruned network, see ``RunFolder.replace``."""
     return RunFolder(out).replace(pruned, recipe)
-
-
-def check_replaceable(out: Path, *, force: bool) -> None:
-    """See ``RunFolder.check_replaceable``."""
-    RunFolder(out).check_replaceable(force=force)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +120,6 @@ class RunFolder:
             StorageError: It is not a run folder, or a file of it is missing, torn, changed, of another kind or another
                 run.
         """
-        from ranp.slimming import storage
-
         self.settle()
         if not self.path.is_dir():
             raise StorageError(f"{str(self.path)!r} is not a folder. Pass one that ranp prune or ranp train wrote.")
@@ -147,20 +139,14 @@ class RunFolder:
 
     def plan(self) -> Plan | None:
         """What the run keeps of its network; None if it has no plan yet. A file that is not whole is refused."""
-        from ranp.choosing.plan import Plan
-
         return Plan.load(path) if (path := self.path / "plan.json").is_file() else None
 
     def report(self) -> Report | None:
         """What pruning did; None of a full network, and of one that was cut by another run's plan."""
-        from ranp.reporting.report import Report
-
         return Report.load(path) if (path := self.path / "report.json").is_file() else None
 
     def scores(self) -> Scores | None:
         """The raw scores of every channel; None where they were not kept."""
-        from ranp.scoring.scores import Scores
-
         return Scores.load(path) if (path := self.path / "scores.safetensors").is_file() else None
 
     def records(self) -> list[dict[str, Any]]:
@@ -169,24 +155,18 @@ class RunFolder:
         Raises:
             StorageError: There is none, a line was changed, or lines are lost.
         """
-        from ranp.files import journal
-        from ranp.files.checkpoints import Checkpoints, Mark
-        from ranp.slimming import storage
-
         mark = Checkpoints(self.path, 0).journal()
         if mark is None and self.finished and (written := storage.metadata(self.model_file).get("journal")):
             mark = Mark.of(written)
         return journal.read(self.path, mark or Mark())
 
-    def model(self, build: Build | str, *, example: Any = None) -> nn.Module:
+    def model(self, build: storage.Build | str, *, example: Any = None) -> nn.Module:
         """The network of a finished run, see ``ranp.load``: the caller says how the full one is made, never a file.
 
         Raises:
             StorageError: The file is missing, torn, changed or of another kind.
             PlanMismatchError: ``build`` makes another network.
         """
-        from ranp.slimming import storage
-
         return storage.load(self.model_file, build, example=example)
 
     def check(self, *, force: bool, remedy: str = "pass --force to replace the run in it") -> None:
@@ -249,15 +229,13 @@ class RunFolder:
             pruned.raw.by_channel().save(self.path / "scores.safetensors")
         self.write_recipe(recipe)
 
-    def finish(self, model: nn.Module, plan: Plan, journal: Mark | None = None) -> None:
+    def finish(self, model: nn.Module, plan: Plan, end: Mark | None = None) -> None:
         """Writes the network, with the recipe it was made by and the end of the journal.
 
         Raises:
             StorageError: It cannot be written, or the recipe cannot be read.
         """
-        from ranp.slimming import storage
-
-        more = {} if journal is None else {"journal": asdict(journal)}
+        more = {} if end is None else {"journal": asdict(end)}
         storage.save(self.model_file, model, plan, recipe=self.recipe(), **more)
 
     def replace(self, pruned: Pruned, recipe: Mapping[str, Any]) -> list[Path]:
@@ -319,8 +297,7 @@ class RunFolder:
             if not place.is_dir():
                 _rename(old, place)
             if old.is_dir():
-                names = [path for path in old.iterdir() if path.name not in _OURS]
-                theirs = [path for path in names if not _LEFT_OVER.fullmatch(path.name)]
+                theirs = [p for p in old.iterdir() if p.name not in _OURS and not _LEFT_OVER.fullmatch(p.name)]
                 for path in theirs:
                     _rename(path, place / path.name)
                 if place.is_dir() and not any(map(os.path.lexists, theirs)):

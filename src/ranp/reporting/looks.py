@@ -9,20 +9,6 @@ from typing import Any
 
 from ranp.reporting.format import sentence
 
-__all__ = [
-    "FIGURES",
-    "FULL",
-    "METHODS",
-    "NETWORKS",
-    "TITLES",
-    "Look",
-    "look_of",
-    "looks",
-    "method_name",
-    "rank",
-    "title",
-]
-
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 # Okabe and Ito's colours, which people with any colour vision tell apart; and a grey.

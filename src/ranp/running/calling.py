@@ -18,7 +18,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     """Returns the network inside DataParallel, DistributedDataParallel and ``torch.compile`` wrappers.
 
     Raises:
-        UnsupportedError: It is no network, or one that cannot be followed or cut.
+        UnsupportedError: It is not a network, or one that cannot be followed or cut.
     """
     network(model)
     while True:
@@ -30,7 +30,7 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _plain(leaf: torch.Tensor) -> torch.Tensor:
+def plain_tensor(leaf: torch.Tensor) -> torch.Tensor:
     """A tensor without the subclass that would wrap every result anew, and so lose what tensors carry (MetaTensor)."""
     if type(leaf) is torch.Tensor:
         return leaf
@@ -41,7 +41,7 @@ def _plain(leaf: torch.Tensor) -> torch.Tensor:
 
 def call(model: nn.Module, inputs: Any) -> Any:
     """Calls the model by the batch convention: a tuple is splatted, a dict passed as keywords, else one argument."""
-    inputs = map_tensors(_plain, inputs)
+    inputs = map_tensors(plain_tensor, inputs)
     if isinstance(inputs, tuple):
         return model(*inputs)
     if isinstance(inputs, dict):
@@ -62,7 +62,7 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
                 todo.append(list(leaf))
             elif not isinstance(leaf, type | nn.Module | str | bytes | int | float | complex) and id(leaf) not in seen:
                 seen.add(id(leaf))
-                todo.append([getattr(leaf, name) for name in _attributes(leaf)])
+                todo.append([getattr(leaf, name) for name in attributes(leaf)])
     return found
 
 
@@ -77,15 +77,15 @@ def map_tensors(function: Callable[[torch.Tensor], Any], tree: Any) -> Any:
             return leaf
         if id(leaf) not in made:
             made[id(leaf)] = twin = copy.copy(leaf)
-            for name in _attributes(leaf):
+            for name in attributes(leaf):
                 object.__setattr__(twin, name, map_tensors(function, getattr(leaf, name)))
         return made[id(leaf)]
 
     return tree_map(replaced, tree)
 
 
-def _attributes(leaf: Any) -> list[str]:
-    """Names of what an object that is no pytree holds, in its dictionary or in slots."""
+def attributes(leaf: Any) -> list[str]:
+    """Names of what an object that is not a pytree holds, in its dictionary or in slots."""
     slots = [name for base in type(leaf).__mro__ for name in getattr(base, "__slots__", ())]
     return [*getattr(leaf, "__dict__", ()), *(name for name in slots if hasattr(leaf, name))]
 

@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from ranp.errors import UnsupportedError
 from ranp.running.calling import is_floating, named_tensors
-from ranp.running.operators import flat_tensors
 
 META = torch.device("meta")
 
@@ -34,26 +33,26 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
     """
     memo: dict[int, Any] = dict(twins or {})
     for name, tensor in named_tensors(model):
-        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-            raise UnsupportedError(
-                f"{name!r} is not initialised yet (lazy module): run the model once on an example, then again"
-            )
-        if id(tensor) in memo:
-            continue
-        if meta and is_floating(tensor):
+        _refuse_lazy(name, tensor)
+        if meta and is_floating(tensor) and id(tensor) not in memo:
             twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
-            memo[id(tensor)] = (
-                nn.Parameter(twin, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else twin
-            )
-        elif not tensor.is_leaf:
-            memo[id(tensor)] = tensor.detach().clone()
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, torch.Tensor | list | tuple):
-                for tensor in flat_tensors(value):
-                    if id(tensor) not in memo and not tensor.is_leaf:
-                        memo[id(tensor)] = tensor.detach().to(META) if meta else tensor.detach().clone()
-    return copy_tree(model, memo)
+            is_parameter = isinstance(tensor, nn.Parameter)
+            memo[id(tensor)] = nn.Parameter(twin, requires_grad=tensor.requires_grad) if is_parameter else twin
+    with _CopyComputed(META if meta else None):
+        return copy_tree(model, memo)
+
+
+def _refuse_lazy(name: str, tensor: torch.Tensor) -> None:
+    if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+        raise UnsupportedError(
+            f"{name!r} is not initialised yet (lazy module). Run the model once on an example first."
+        )
+
+
+def sharing(model: nn.Module) -> nn.Module:
+    """A copy whose parameters share their storage with the original's; all else is copied."""
+    shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
+    return copy_model(model, meta=False, twins=shared)
 
 
 def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
@@ -69,14 +68,13 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
     memo: dict[int, Any] = {}
     for module in modules:
         for name, parameter in module.named_parameters():
-            if nn.parameter.is_lazy(parameter):
-                raise UnsupportedError(
-                    f"parameter {name!r} is not initialised yet (lazy module). Run the model once on an example first."
-                )
+            _refuse_lazy(name, parameter)
             if type(parameter) is nn.Parameter:
                 data = parameter.clone() if parameter.is_inference() else parameter
                 memo[id(parameter)] = nn.Parameter(data.detach(), parameter.requires_grad)
-        _prepare(module, memo)
+        for buffer in module.buffers():  # beforehand: copy.deepcopy is slow at them
+            if type(buffer) is torch.Tensor:
+                memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
     try:
         with _CopyComputed():
             return tuple(copy_tree(module, memo) for module in modules)
@@ -87,25 +85,24 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
         ) from error
 
 
-def _prepare(module: nn.Module, memo: dict[int, Any]) -> None:
-    """Copies buffers beforehand, which ``copy.deepcopy`` is slow at."""
-    for buffer in module.buffers():
-        if type(buffer) is torch.Tensor:
-            memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
-
-
 class _CopyComputed(TorchFunctionMode):
     """Lets ``copy.deepcopy`` copy tensors that have a history, wherever they hide; it refuses them otherwise."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        super().__init__()
+        self.device = device
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
             tensor, memo = args
             if id(tensor) not in memo:
-                memo[id(tensor)] = tensor.detach().clone()
+                memo[id(tensor)] = tensor.detach().clone() if self.device is None else tensor.detach().to(self.device)
             return memo[id(tensor)]
         return func(*args, **(kwargs or {}))
 
 
+_ATOMS = frozenset([int, float, bool, str, type(None)])
+"""What most attributes of modules are."""
 _SHARED = (
     int, float, complex, bool, str, bytes, type(None), type, range, torch.dtype, torch.device, torch.Size,
     torch.memory_format, types.FunctionType, types.BuiltinFunctionType,
@@ -139,22 +136,25 @@ def copy_tree(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
         return other
     twin = kind.__new__(kind)
     memo[id(module)] = twin
-    state = {name: value for name, value in vars(module).items() if name != "_compiled_call_impl"}
-    twin.__dict__.update({name: _copy_value(name, value, memo) for name, value in state.items()})
+    own = twin.__dict__
+    for name, value in vars(module).items():
+        if type(value) in _ATOMS:
+            own[name] = value
+        elif name == "_modules":
+            own[name] = type(value)((k, None if item is None else copy_tree(item, memo)) for k, item in value.items())
+        elif name in ("_parameters", "_buffers") and all(item is None or id(item) in memo for item in value.values()):
+            own[name] = type(value)((key, None if item is None else memo[id(item)]) for key, item in value.items())
+        elif name != "_compiled_call_impl":
+            own[name] = _copy_value(value, memo)
     return twin
 
 
-def _copy_value(name: str, value: Any, memo: dict[int, Any]) -> Any:
+def _copy_value(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if isinstance(value, _SHARED):
+    if (kind is dict or kind is OrderedDict or kind is set) and not value:
+        return kind()
+    if isinstance(value, _SHARED) or (kind is tuple and all(isinstance(item, _SHARED) for item in value)):
         return value
-    if kind is tuple and all(isinstance(item, _SHARED) for item in value):
-        return value
-    if kind is dict or kind is OrderedDict or kind is set:
-        if not value:
-            return kind()
-        if name == "_modules":
-            return kind((key, None if item is None else copy_tree(item, memo)) for key, item in value.items())
     return copy.deepcopy(value, memo)
 
 
@@ -181,6 +181,16 @@ def materialise(network: nn.Module) -> None:
                 prune.remove(module, hook._tensor_name)  # type: ignore[no-untyped-call]
 
 
+def computes_weights(network: nn.Module) -> bool:
+    """True if some weight is computed from others, so that ``materialise`` would change something."""
+    hooks = (WeightNorm, SpectralNorm, prune.BasePruningMethod)
+    return any(
+        parametrize.is_parametrized(module)
+        or any(isinstance(hook, hooks) for hook in module._forward_pre_hooks.values())
+        for module in network.modules()
+    )
+
+
 def redraw_weights(model: nn.Module, seed: int) -> None:
     """Gives a copy other weights and biases, so that decisions by data fall otherwise; norms keep their statistics."""
     generator = torch.Generator().manual_seed(seed)
@@ -199,7 +209,7 @@ def holdings(model: nn.Module) -> list[tuple[int, ...]]:
         for name, value in vars(module).items():
             if name != "training":
                 ids.append(id(value))
-                if isinstance(value, dict | list | set):
+                if isinstance(value, dict | list | set) and value:
                     ids.extend(map(id, value.values() if isinstance(value, dict) else value))
         found.append(tuple(ids))
     return found

@@ -7,7 +7,6 @@ a call; those here take microseconds and refuse the same wrong shapes. What is n
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,18 +15,12 @@ from torch.utils._pytree import tree_map
 
 from ranp.running.calling import is_floating, map_tensors
 from ranp.running.copies import META
-from ranp.running.operators import Operator, flat_tensors
+from ranp.running.operators import Operator, flat_tensors, schema_of
 
 
 def to_meta(inputs: Any) -> Any:
     """The same pytree with its floating-point tensors on the meta device (indices keep their values)."""
     return map_tensors(lambda x: x.detach().to(META) if is_floating(x) else x, inputs)
-
-
-@cache
-def _places(func: Any) -> bool:
-    """True if an operator takes the device of its result as an argument."""
-    return any(argument.name == "device" for argument in func._schema.arguments)
 
 
 def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -36,13 +29,13 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     Tensors made from nothing become data-free if they are floating point; integer ones are really made, since code
     may index channels with them.
     """
-    flat = list(flat_tensors((args, kwargs)))
+    flat = flat_tensors((args, kwargs))
     if not flat:
-        if not _places(func):
+        if "device" not in schema_of(func).names:
             return func(*args, **kwargs)
         out = func(*args, **{**kwargs, "device": META})
         return out if is_floating(out) else func(*args, **{**kwargs, "device": torch.device("cpu")})
-    real = [x for x in flat if x.device.type != "meta"]
+    real = [x for x in flat if not x.is_meta]
     if len(real) == len(flat):
         device = kwargs.get("device")
         if device is not None and torch.device(device).type == "meta":
@@ -52,7 +45,7 @@ def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kwargs = {k: META if k == "device" and v is not None else v for k, v in kwargs.items()}
     if real:
         args, kwargs = tree_map(
-            lambda x: x.to(META) if isinstance(x, torch.Tensor) and x.device.type != "meta" else x, (args, kwargs)
+            lambda x: x.to(META) if isinstance(x, torch.Tensor) and not x.is_meta else x, (args, kwargs)
         )
     out = shortcut(func, args, kwargs)
     return func(*args, **kwargs) if out is None else out
@@ -68,12 +61,6 @@ class MetaMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return execute(func, args, kwargs or {})
 
 
-Shortcut = Callable[[Operator], Any]
-
-
-_TABLE: dict[str, Shortcut] = {}
-
-
 SAME_TYPE = frozenset(
     "relu hardtanh leaky_relu elu gelu silu mish sigmoid tanh softplus hardswish hardsigmoid celu abs neg exp sqrt "
     "rsqrt log relu6 selu clamp clamp_min clamp_max threshold log1p square sign erf sin cos".split()
@@ -87,13 +74,12 @@ SAME_PAIR = frozenset(["add", "sub", "mul", "div", "maximum", "minimum"])
 
 def shortcut(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on data-free tensors, or None where torch must work it out."""
-    name = func._schema.name
-    if not name.startswith("aten::"):
+    schema = schema_of(func)
+    if func.namespace != "aten":
         return None
-    name = name[6:]
-    if torch.Tag.pointwise in func.tags:
-        return _pointwise(name, args, kwargs)
-    found = _TABLE.get(name)
+    if schema.pointwise:
+        return _pointwise(schema.name, args, kwargs)
+    found = _TABLE.get(schema.name)
     return None if found is None else found(Operator(func, args, kwargs))
 
 
@@ -104,30 +90,22 @@ def _like(x: torch.Tensor) -> torch.Tensor:
     """
     if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
         return torch.empty_like(x)
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
 
 
 def _of(x: torch.Tensor, *shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=x.dtype, device="meta")
+    return torch.empty(shape, dtype=x.dtype, device=META)
 
 
 def _broadcast(a: torch.Tensor, b: torch.Tensor) -> torch.Size:
     return torch.broadcast_shapes(a.shape, b.shape)  # type: ignore[no-untyped-call,no-any-return]
 
 
-def _shortcut(*names: str) -> Callable[[Shortcut], Shortcut]:
-    def register(function: Shortcut) -> Shortcut:
-        _TABLE.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
 def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     first = args[0] if args else None
     if kwargs and set(kwargs) - {"alpha"}:
         return None
-    if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():
+    if not isinstance(first, torch.Tensor) or not first.is_meta or not first.is_floating_point():
         return None
     others = [a for a in args[1:] if isinstance(a, torch.Tensor)]
     if name.endswith("_") and not name.startswith("_"):
@@ -143,7 +121,7 @@ def _pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _like(first)
         if others[0].dim() > 0:
             shape = _broadcast(first, others[0])
-            return torch.empty(shape, dtype=first.dtype, device="meta")
+            return torch.empty(shape, dtype=first.dtype, device=META)
     return None
 
 
@@ -154,7 +132,6 @@ def _fits(op: Operator, size: int, names: tuple[str, ...]) -> None:
             raise RuntimeError(f"{op.name}: {name} has {tensor.numel()} elements, the input {size} channels")
 
 
-@_shortcut("native_batch_norm")
 def _batch_norm(op: Operator) -> Any:
     x = op["input"]
     channels = x.shape[1]
@@ -163,7 +140,6 @@ def _batch_norm(op: Operator) -> Any:
     return _like(x), saved, _like(saved)
 
 
-@_shortcut("native_group_norm")
 def _group_norm(op: Operator) -> Any:
     x, groups = op["input"], op["group"]
     _fits(op, x.shape[1], ("weight", "bias"))
@@ -173,7 +149,6 @@ def _group_norm(op: Operator) -> Any:
     return _of(x, *x.shape), saved, _like(saved)
 
 
-@_shortcut("native_layer_norm")
 def _layer_norm(op: Operator) -> Any:
     x, shape = op["input"], list(op["normalized_shape"])
     lead = x.dim() - len(shape)
@@ -186,10 +161,6 @@ def _layer_norm(op: Operator) -> Any:
     return _of(x, *x.shape), saved, _like(saved)
 
 
-@_shortcut(
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_linear1d", "upsample_bilinear2d",
-    "upsample_trilinear3d", "upsample_bicubic2d",
-)  # fmt: skip
 def _upsample(op: Operator) -> Any:
     x, size = op["self"] if op["self"] is not None else op["input"], op["output_size"]
     if size is None or x.dim() != len(size) + 2:
@@ -197,7 +168,6 @@ def _upsample(op: Operator) -> Any:
     return _of(x, *x.shape[:2], *size)
 
 
-@_shortcut("convolution")
 def _convolution(op: Operator) -> Any:
     x, weight, bias, groups = op["input"], op["weight"], op["bias"], op["groups"]
     rank = weight.dim() - 2
@@ -217,10 +187,7 @@ def _convolution(op: Operator) -> Any:
         for n, k, s, p, d, o in zip(
             x.shape[2:],
             weight.shape[2:],
-            _each(op["stride"], rank),
-            _each(op["padding"], rank),
-            _each(op["dilation"], rank),
-            _each(op["output_padding"], rank),
+            *(_each(op[name], rank) for name in ("stride", "padding", "dilation", "output_padding")),
             strict=True,
         )
     ]
@@ -237,3 +204,17 @@ def _extent(n: int, k: int, s: int, p: int, d: int, o: int, transposed: bool) ->
     if transposed:
         return (n - 1) * s - 2 * p + d * (k - 1) + o + 1
     return (n + 2 * p - d * (k - 1) - 1) // s + 1
+
+
+_TABLE: dict[str, Callable[[Operator], Any]] = {
+    "convolution": _convolution,
+    "native_batch_norm": _batch_norm,
+    "native_group_norm": _group_norm,
+    "native_layer_norm": _layer_norm,
+    **dict.fromkeys(
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d "
+        "upsample_trilinear3d upsample_bicubic2d".split(),
+        _upsample,
+    ),
+}
+"""What stands for torch's own kernel, by operator; pointwise ones have a rule of their own."""

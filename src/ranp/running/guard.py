@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ranp.running.operators import written_tensors
 
 
 class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -41,14 +42,11 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for position, name in _written(func):
-            target = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in target if isinstance(target, list | tuple) else (target,):
-                if isinstance(tensor, torch.Tensor):
-                    storage = tensor.untyped_storage()
-                    key = (storage.device, storage.data_ptr())
-                    if key in self._guarded and key not in self._saved:
-                        self._saved[key] = self._guarded[key].clone()  # type: ignore[no-untyped-call]
+        for tensor in written_tensors(func, args, kwargs):
+            storage = tensor.untyped_storage()
+            key = (storage.device, storage.data_ptr())
+            if key in self._guarded and key not in self._saved:
+                self._saved[key] = self._guarded[key].clone()  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
@@ -56,10 +54,3 @@ def _storages(tensors: Iterable[torch.Tensor]) -> dict[tuple[torch.device, int],
     """The storages behind the tensors by device and address, those that hold anything."""
     found = (tensor.untyped_storage() for tensor in tensors if tensor.layout == torch.strided)
     return {(storage.device, storage.data_ptr()): storage for storage in found if storage.nbytes()}
-
-
-@cache
-def _written(func: Any) -> tuple[tuple[int, str], ...]:
-    """Position and name of the arguments that an operator writes to."""
-    arguments = enumerate(func._schema.arguments)
-    return tuple((i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ranp.errors import StorageError
+from ranp.running.operators import schema_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +115,7 @@ def drawn_anew(func: Any, kwargs: Mapping[str, Any]) -> bool:
 
     What code draws from a seed of its own are constants, one for each channel mostly.
     """
-    if torch.Tag.nondeterministic_seeded not in func.tags:
+    if not schema_of(func).random:
         return False
     return kwargs.get("generator") is None and torch.default_generator.initial_seed() in AMBIENT
 

@@ -37,12 +37,17 @@ def kind_of(module: nn.Module) -> str:
 
     A subclass counts as what it specialises: ``class StdConv(nn.Conv3d)`` is a ``"Conv3d"``.
     """
-    for base in type(module).__mro__:
+    return _kind(type(module))  # type: ignore[arg-type]
+
+
+@cache
+def _kind(module: type[nn.Module]) -> str:
+    for base in module.__mro__:
         if base is nn.Module:
             break
         if getattr(nn, base.__name__, None) is base:
             return str(base.__name__)
-    return type(module).__name__
+    return module.__name__
 
 
 def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -59,9 +64,9 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
         if name.startswith(inside) or isinstance(module, ParametrizationList):
             continue
         kind = kind_of(module)
-        has_children = any(child != "parametrizations" for child, _ in module.named_children())
+        has_children = any(key != "parametrizations" and child is not None for key, child in module._modules.items())
         is_list = isinstance(module, nn.ModuleList | nn.ModuleDict)  # Never called, whatever it holds.
-        if LAYER_KIND.fullmatch(kind) or NORM_KIND.fullmatch(kind) or not (has_children or is_list):
+        if not (has_children or is_list) or LAYER_KIND.fullmatch(kind) or NORM_KIND.fullmatch(kind):
             leaves[name] = module
     return leaves
 
@@ -184,13 +189,16 @@ class LeafRecorder(ExitStack):
         return self
 
     def _hook(self, name: str, kind: str, weight: tuple[int, ...], bias: bool) -> Any:
+        pools, convolves = POOL_KIND.fullmatch(kind), "Conv" in kind and LAYER_KIND.fullmatch(kind)
+
         def record(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            came, left = _first_shape((args, kwargs), ()), _first_shape(output, (0,))
-            window = _window(module, came, left) if POOL_KIND.fullmatch(kind) else ()
-            groups = _groups(kind, weight, came, left)
+            first = args[0] if args and isinstance(args[0], Tensor) else (args, kwargs)
+            came, left = _first_shape(first, ()), _first_shape(output, (0,))
+            window = _window(module, came, left) if pools else ()
+            groups = _groups(kind, weight, came, left) if convolves else 1
             self.calls.append(LeafCall(name, kind, weight, bias, window, came, left, groups))
             if self._after is not None:
-                self._after(next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)), None))
+                self._after(_first(output))
 
         return record
 
@@ -204,15 +212,18 @@ def weight_of(module: nn.Module) -> Any:
 
 
 def _first_shape(tree: Any, default: tuple[int, ...]) -> tuple[int, ...]:
-    for leaf in tree_leaves(tree):
-        if isinstance(leaf, Tensor):
-            return tuple(leaf.shape)
-    return default
+    found = _first(tree)
+    return default if found is None else tuple(found.shape)
+
+
+def _first(tree: Any) -> Tensor | None:
+    """The first tensor of a pytree."""
+    if isinstance(tree, Tensor):
+        return tree
+    return next((leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)), None)
 
 
 def _groups(kind: str, weight: tuple[int, ...], came: tuple[int, ...], left: tuple[int, ...]) -> int:
-    if "Conv" not in kind or not LAYER_KIND.fullmatch(kind):
-        return 1
     # Counted from the end, so that calls without a batch dimension are read right.
     channels = (left if "Transpose" in kind else came)[1 - len(weight)]
     return channels // weight[1]
@@ -326,7 +337,7 @@ class SavedRecorder:
     Keep the output of the run alive until ``kept`` is called: with it goes the graph, and with the graph what it keeps.
 
     Args:
-        stack: Tells which module is running.
+        stack: Knows which module is running.
         known: Tensors that exist without any graph (parameters, buffers, inputs); their storages are not counted.
     """
 

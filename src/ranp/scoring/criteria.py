@@ -103,7 +103,8 @@ def _product(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _magnitude_of_product(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    return _product(weight, gradient).abs()
+    product = _product(weight, gradient)
+    return product.abs() if product.is_complex() else product.abs_()
 
 
 def _magnitude(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,39 +18,48 @@ from torch.utils._pytree import tree_flatten, tree_map
 from ranp import arguments
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
-from ranp.running.calling import call
-from ranp.running.copies import materialise, replicate
+from ranp.running.calling import call, unwrap
+from ranp.running.copies import computes_weights, materialise, replicate
 from ranp.running.guard import Guard
 from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.criteria import Criterion
 from ranp.scoring.tally import Tallies
 from ranp.tracing.trace import Layer, Trace
 
+logger = logging.getLogger(__name__)
+
 Loss = Callable[[Any, Any], torch.Tensor]
 """``loss(output, target)``, a scalar."""
 Batch = tuple[Any, Any]
 
 
+@dataclass(slots=True)
 class Passes:
-    """The share of one rank: run the working copy on each batch and tally the gradients."""
+    """The share of one rank: run the working copy on each batch and tally the gradients.
 
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: Iterable[Any],
-        loss: Loss,
-        trace: Trace | None,
-        criteria: tuple[Criterion, ...],
-        training: bool,
-        max_batches: int | None,
-        seed: int,
-        checkpointing: bool,
-        report: Progress | None,
-    ) -> None:
-        self.model, self.batches, self.loss, self.trace = model, batches, loss, trace
-        self.criteria, self.training, self.max_batches, self.seed = criteria, training, max_batches, seed
-        self.checkpointing, self.report = checkpointing, report
-        self.devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    Raises:
+        DataError, UnsupportedError: As of ``check_settings``.
+    """
+
+    model: nn.Module
+    batches: Iterable[Any]
+    loss: Loss
+    trace: Trace | None
+    criteria: tuple[Criterion, ...]
+    mode: str
+    max_batches: int | None
+    seed: int
+    checkpointing: bool
+    progress: bool | Progress
+    devices: set[torch.device] = field(init=False)
+
+    def __post_init__(self) -> None:
+        settings = (self.mode, self.max_batches, self.seed, self.checkpointing, self.progress)
+        self.max_batches, self.seed = check_settings(self.criteria, self.loss, *settings)
+        if self.trace is not None:
+            arguments.kind("trace", self.trace, Trace, "what ranp.trace returns, or None")
+        self.model = unwrap(self.model)
+        self.devices = {tensor.device for tensor in (*self.model.parameters(), *self.model.buffers())}
 
     def run(self) -> Tallies:
         """Runs every batch; the sums of what it gave."""
@@ -70,8 +82,9 @@ class Passes:
 
     def _tallied(self, layers: tuple[Layer, ...], first: Batch | None, batches: Iterator[Batch]) -> Tallies:
         network, loss = self._copies()
-        network.train(self.training)
-        materialise(network)
+        if network is not self.model:
+            network.train(self.mode == "train")
+            materialise(network)
         tally = Tallies(network, layers, self.criteria)
         tally.take_weights()
         if not tally.streams:
@@ -89,9 +102,11 @@ class Passes:
                         _copy_buffers(self.model, network)
                     self._backward(network, loss, guard, batch, number)
                 tally.end_batch(number)
-                if self.report is not None:
+                if callable(self.progress):
                     with arguments.blamed("progress"):
-                        self.report(number, count)
+                        self.progress(number, count)
+                elif self.progress:
+                    logger.info("scored batch %d of %s", number, count or "?")
         return tally
 
     def _keeping(self, network: nn.Module) -> AbstractContextManager[None]:
@@ -110,6 +125,9 @@ class Passes:
                 f"the model's parameters are on the meta device, without values, which criterion {needing[0]!r} needs. "
                 "Build the model on a real device."
             )
+        reads = all(criterion.needs != "gradients" and criterion.on == "weights" for criterion in self.criteria)
+        if reads and not any(map(nn.parameter.is_lazy, self.model.parameters())) and not computes_weights(self.model):
+            return self.model, self.loss  # nothing runs, and nothing is changed
         if not isinstance(self.loss, nn.Module):
             return replicate(self.model)[0], self.loss
         network, loss = replicate(self.model, self.loss)
@@ -156,6 +174,33 @@ class Passes:
                     "Use None as target if there is none, and a tuple as inputs for a model with several."
                 )
             yield batch[0], batch[1]
+
+
+def check_settings(
+    rules: Sequence[Criterion],
+    loss: object,
+    mode: object,
+    max_batches: int | None,
+    seed: int,
+    checkpointing: object,
+    progress: object,
+) -> tuple[int | None, int]:
+    """Refuses settings that scoring does not take, before anything runs; ``max_batches`` and ``seed`` as plain numbers.
+
+    Raises:
+        DataError: The loss is needed and no function, or ``max_batches`` leaves nothing.
+        UnsupportedError: Another one is not allowed.
+    """
+    if any(rule.needs == "gradients" for rule in rules):
+        arguments.function("loss", loss, "a function loss(output, target) that returns a scalar", DataError)
+    arguments.choice("mode", mode, ("train", "eval"))
+    if max_batches is not None:
+        allowed = "a whole number from 1 on, or None for all batches"
+        max_batches = min(arguments.whole("max_batches", max_batches, allowed=allowed, error=DataError), sys.maxsize)
+    arguments.flag("checkpointing", checkpointing)
+    if not callable(progress) and not isinstance(progress, bool):
+        raise arguments.refused("progress", progress, "True, False, or a function (done, total or None)")
+    return max_batches, arguments.seed(seed)
 
 
 def iterated(batches: Iterable[Any]) -> Iterator[Any]:

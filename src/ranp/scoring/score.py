@@ -8,7 +8,6 @@ criterion's choice (``ranp.scoring.criteria``).
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from ranp import arguments
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
 from ranp.running import ranks
-from ranp.running.calling import unwrap
 from ranp.scoring.criteria import Criterion, Values, by_channel, find_criterion
 from ranp.scoring.passes import Loss, Passes
 from ranp.scoring.scores import Scores
@@ -83,7 +81,7 @@ def score(
         PlanMismatchError: The trace is not of this model.
     """
     rule = find_criterion(criterion)
-    return _scored(model, batches, loss, trace, (rule,), mode, max_batches, seed, checkpointing, progress)[0]
+    return _scored(Passes(model, batches, loss, trace, (rule,), mode, max_batches, seed, checkpointing, progress))[0]
 
 
 def score_many(
@@ -138,28 +136,12 @@ def score_many(
     if not rules:
         raise UnsupportedError("criteria is empty: there is nothing to score by. Pass at least one, e.g. 'mpmg-sum'.")
     every = tuple(rules.values())
-    scores = _scored(model, batches, loss, trace, every, mode, max_batches, seed, checkpointing, progress)
-    return dict(zip(rules, scores, strict=True))
+    job = Passes(model, batches, loss, trace, every, mode, max_batches, seed, checkpointing, progress)
+    return dict(zip(rules, _scored(job), strict=True))
 
 
-def _scored(
-    model: nn.Module,
-    batches: Iterable[Any],
-    loss: Loss,
-    trace: Trace | None,
-    rules: tuple[Criterion, ...],
-    mode: str,
-    max_batches: int | None,
-    seed: int,
-    checkpointing: bool,
-    progress: bool | Progress,
-) -> list[Scores]:
+def _scored(job: Passes) -> list[Scores]:
     """The scores by each criterion, joined over all ranks."""
-    max_batches, seed = check_settings(rules, loss, mode, max_batches, seed, checkpointing, progress)
-    if trace is not None:
-        arguments.kind("trace", trace, Trace, "what ranp.trace returns, or None")
-    report = _reporter(progress)
-    job = Passes(unwrap(model), batches, loss, trace, rules, mode == "train", max_batches, seed, checkpointing, report)
     found, problem = None, None
     if ranks.world() == 1:
         found = job.run()
@@ -170,34 +152,7 @@ def _scored(
             problem = error
         ranks.agree(problem, "" if found is None else found.layout)
     assert found is not None
-    return [_merged(tally, seed) for tally in found.tallies]
-
-
-def check_settings(
-    rules: Sequence[Criterion],
-    loss: object,
-    mode: object,
-    max_batches: int | None,
-    seed: int,
-    checkpointing: object,
-    progress: object,
-) -> tuple[int | None, int]:
-    """Refuses settings that scoring does not take, before anything runs; ``max_batches`` and ``seed`` as plain numbers.
-
-    Raises:
-        DataError: The loss is needed and no function, or ``max_batches`` leaves nothing.
-        UnsupportedError: Another one is not allowed.
-    """
-    if any(rule.needs == "gradients" for rule in rules):
-        arguments.function("loss", loss, "a function loss(output, target) that returns a scalar", DataError)
-    arguments.choice("mode", mode, ("train", "eval"))
-    if max_batches is not None:
-        allowed = "a whole number from 1 on, or None for all batches"
-        max_batches = min(arguments.whole("max_batches", max_batches, allowed=allowed, error=DataError), sys.maxsize)
-    arguments.flag("checkpointing", checkpointing)
-    if not callable(progress) and not isinstance(progress, bool):
-        raise arguments.refused("progress", progress, "True, False, or a function (done, total or None)")
-    return max_batches, arguments.seed(seed)
+    return [_merged(tally, job.seed) for tally in found.tallies]
 
 
 def _merged(tally: Tally, seed: int) -> Scores:
@@ -242,9 +197,3 @@ def _merged(tally: Tally, seed: int) -> Scores:
         logger.info("layer %r is kept whole: %s", name, reason)
         channels[name] = torch.zeros_like(channels[name])
     return Scores(channels, "raw", criterion.name, weights, excluded, batches)
-
-
-def _reporter(progress: bool | Progress) -> Progress | None:
-    if callable(progress):
-        return progress
-    return (lambda done, total: logger.info("scored batch %d of %s", done, total or "?")) if progress else None

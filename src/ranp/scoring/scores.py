@@ -15,8 +15,7 @@ from ranp.errors import DataError, StorageError, unknown_name
 from ranp.files import sealed
 
 STAGES = ("raw", "balanced", "reweighted")
-FORMAT = "ranp.scoring.scores"
-VERSION = 2
+FORMAT = sealed.Format("ranp.scoring.scores", 2, ("scores",), "Scores.save")
 
 _CHANNELS, _WEIGHTS = "channels/", "weights/"
 
@@ -115,8 +114,7 @@ class Scores(Mapping[str, torch.Tensor]):
         arguments.path(path)
         tensors = {_CHANNELS + name: values for name, values in self.channels.items()}
         tensors |= {_WEIGHTS + name: values for name, values in self.weights.items()}
-        entries = {"scores": sealed.to_json("scores", self._settings())}
-        sealed.write(path, tensors, entries, kind=FORMAT, version=VERSION)
+        FORMAT.write(path, tensors, {"scores": self._settings()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Scores:
@@ -126,8 +124,8 @@ class Scores(Mapping[str, torch.Tensor]):
             StorageError: The file is missing, torn, altered, of another kind, or of a newer version.
         """
         arguments.path(path)
-        told, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=("scores",), writer="Scores.save")
-        settings = sealed.entry(path, told, "scores")
+        header, tensors = FORMAT.read(path)
+        settings = header.object("scores")
         try:
             return cls(
                 {name: tensors[_CHANNELS + name] for name in settings["layers"]},

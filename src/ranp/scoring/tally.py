@@ -30,18 +30,7 @@ class Tally:
         self.reached = torch.zeros(len(layers), dtype=torch.float64, device="cpu")
         self.batches = 0
         self.sums: dict[int, torch.Tensor] = {}
-        self._batch: dict[int, torch.Tensor] = {}
-
-    def take_weights(self) -> None:
-        """Scores the weights as they are, for criteria that need no gradient."""
-        for parameter, _ in self.terms.values():
-            weight = parameter.detach()
-            self.add(parameter, self.criterion.values(weight, weight.new_zeros(()).expand_as(weight)))
-        self.end_batch(1)
-
-    def forget_batch(self) -> None:
-        """Drops what the running batch has gathered, to run it again."""
-        self._batch.clear()
+        self.batch: dict[int, torch.Tensor] = {}
 
     def end_batch(self, number: int) -> None:
         """Adds the running batch to the totals.
@@ -50,7 +39,7 @@ class Tally:
             DataError: A gradient was NaN or infinite; the message names layer and batch.
         """
         found = [
-            self._batch[index].detach() if index in self._batch else torch.zeros(layer.channels, device="cpu")
+            self.batch[index].detach() if index in self.batch else torch.zeros(layer.channels, device="cpu")
             for index, layer in enumerate(self.layers)
         ]
         found = found if len({values.device for values in found}) == 1 else [values.cpu() for values in found]
@@ -63,10 +52,10 @@ class Tally:
                         "Check that batch and the loss; in float16, scale the loss down or use bfloat16."
                     )
         self.totals += flat
-        for index in self._batch:
+        for index in self.batch:
             self.reached[index] = 1
         self.batches += 1
-        self._batch.clear()
+        self.batch.clear()
 
     def split(self, flat: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The part of each layer in a vector over all channels."""
@@ -98,8 +87,8 @@ class Tally:
                     f"criterion {self.criterion.name!r} returned shape {tuple(values.shape)} for layer {layer.name!r}; "
                     f"allowed is {allowed}. Change what it returns."
                 )
-            seen = self._batch.get(term.layer)
-            self._batch[term.layer] = reduced if seen is None else seen + reduced
+            seen = self.batch.get(term.layer)
+            self.batch[term.layer] = reduced if seen is None else seen + reduced
 
 
 class Stream:
@@ -107,7 +96,7 @@ class Stream:
 
     Checkpointing with ``use_reentrant=True`` runs backward passes inside the backward pass, and a parameter used in
     two of them gets its gradient in parts. What is linear in the gradient adds up by itself. Otherwise the parameter
-    is marked, ``partial`` tells that the batch must be run again, and from then on its gradient is read only when the
+    is marked, ``partial`` says that the batch must be run again, and from then on its gradient is read only when the
     whole backward pass has ended. A sum per weight cannot take a batch back, so there all are read at the end.
     """
 
@@ -147,7 +136,7 @@ class Stream:
         self._fired.clear()
         self._waiting.clear()
         for tally in self.tallies:
-            tally.forget_batch()
+            tally.batch.clear()
 
     def end_batch(self, number: int) -> None:
         """Takes the gradients that had to wait for their last part, and adds the batch to the totals."""
@@ -224,7 +213,10 @@ class Tallies:
         """Scores the weights as they are, for the criteria that need no gradient."""
         for tally in self.tallies:
             if tally.criterion.needs == "weights":
-                tally.take_weights()
+                for parameter, _ in tally.terms.values():
+                    weight = parameter.detach()
+                    tally.add(parameter, tally.criterion.values(weight, weight.new_zeros(()).expand_as(weight)))
+                tally.end_batch(1)
 
     def forget_batch(self) -> None:
         """Prepares to run the running batch again; what is linear in the gradient has it whole and keeps it."""

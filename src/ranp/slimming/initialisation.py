@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from ranp import arguments
 from ranp.errors import UnsupportedError, unknown_name
-
-__all__ = ["COPY", "INITIALISATIONS", "WEIGHTED", "Initialiser", "check_initialiser", "initialise"]
+from ranp.running.randomness import reseed, untouched_rng
 
 log = logging.getLogger(__name__)
 
@@ -29,20 +28,10 @@ Initialiser = str | Callable[[nn.Module], Any]
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *_TRANSPOSED)
 """The layers whose output channels are a network's neurons."""
-_NORMS = (
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.SyncBatchNorm,
-    nn.InstanceNorm1d,
-    nn.InstanceNorm2d,
-    nn.InstanceNorm3d,
-    nn.GroupNorm,
-    nn.LayerNorm,
-)
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 _NORM_SPREAD = 0.02
 _SHOWN = 8
-"""So many names of parameters are told."""
+"""So many names of parameters are logged."""
 
 COPY = "copy"
 """Where a network is made slim: no initialisation, it keeps the weights that stay."""
@@ -74,7 +63,7 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
     Fans are per output: ``fan_in`` = input channels of one group * kernel elements, ``fan_out`` = all output channels
     * kernel elements, as in ``torch.nn.init`` for convolutions. A transposed convolution stores its weight as (input,
     output / groups, kernel), where ``torch.nn.init`` would take inputs for outputs; here its input and output
-    channels are told apart, so that "kaiming" scales with the inputs and "orthogonal" makes output channels orthogonal.
+    channels are distinguished: "kaiming" scales with the inputs and "orthogonal" makes output channels orthogonal.
 
     Args:
         model: Any network, on any device.
@@ -86,7 +75,7 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
         seed: Same seed, same weights.
 
     Raises:
-        UnsupportedError: ``how`` is neither a known name nor a function, or ``seed`` is no seed.
+        UnsupportedError: ``how`` is neither a known name nor a function, or ``seed`` is not a seed.
         DataError: The function failed.
 
     Example:
@@ -98,7 +87,8 @@ def initialise(model: nn.Module, how: Initialiser = "glorot", seed: int = 0) -> 
     seed = arguments.seed(seed)
     check_initialiser(how)
     if callable(how):
-        with _global_generator(seed), arguments.blamed("init"):
+        with untouched_rng(), arguments.blamed("init"):
+            reseed(seed, _devices(model))
             model.apply(how)
         return
     draw = INITIALISATIONS[how]
@@ -127,6 +117,10 @@ def _frozen_kept(module: nn.Module) -> Iterator[None]:
         parameter.copy_(values)
 
 
+def _devices(module: nn.Module) -> set[torch.device]:
+    return {parameter.device for parameter in module.parameters()}
+
+
 def _is_frozen(model: nn.Module, name: str) -> bool:
     """True if no parameter trains of the innermost module around ``name`` that has any."""
     while True:
@@ -139,18 +133,19 @@ def _is_frozen(model: nn.Module, name: str) -> bool:
 def _initialise_module(name: str, module: nn.Module, draw: Draw, generator: torch.Generator) -> None:
     """Draw the parameters that ``module`` itself owns."""
     own = dict(module.named_parameters(recurse=False))
-    if isinstance(module, WEIGHTED) and "weight" in own:
-        if not own["weight"].is_meta:
-            _fill(own["weight"], _as_stored(draw(_output_first(module, own["weight"]), generator), module))
-        if "bias" in own:
-            own["bias"].zero_()
-    elif isinstance(module, _NORMS):
-        if "weight" in own and not own["weight"].is_meta:
-            _fill(own["weight"], torch.empty(own["weight"].shape).normal_(1.0, _NORM_SPREAD, generator=generator))
+    weighted = isinstance(module, WEIGHTED) and "weight" in own
+    if weighted or isinstance(module, _NORMS):
+        weight = own.get("weight")
+        if weight is not None and not weight.is_meta:
+            empty = _output_first(module, weight) if weighted else torch.empty(weight.shape)
+            drawn = draw(empty, generator) if weighted else empty.normal_(1.0, _NORM_SPREAD, generator=generator)
+            transposed = isinstance(module, _TRANSPOSED)
+            weight.copy_((drawn.transpose(1, 2) if transposed else drawn).reshape(weight.shape))
         if "bias" in own:
             own["bias"].zero_()
     elif own and callable(reset := getattr(module, "reset_parameters", None)):
-        with _global_generator(int(torch.randint(2**31, (), generator=generator))):
+        with untouched_rng():
+            reseed(int(torch.randint(2**31, (), generator=generator)), _devices(module))
             reset()
     elif own:
         log.debug("%s keeps its parameters %s: no rule draws them", name or "the model", sorted(own))
@@ -170,15 +165,6 @@ def _output_first(module: nn.Module, weight: Tensor) -> Tensor:
     return torch.empty((groups, outputs, inputs, kernel), dtype=dtype, device="cpu")
 
 
-def _as_stored(values: Tensor, module: nn.Module) -> Tensor:
-    """Put (groups, output / groups, input / groups, kernel) back into the order the module stores, flat."""
-    return (values.transpose(1, 2) if isinstance(module, _TRANSPOSED) else values).reshape(-1)
-
-
-def _fill(parameter: Tensor, values: Tensor) -> None:
-    parameter.copy_(values.reshape(parameter.shape))
-
-
 def _glorot(weight: Tensor, generator: torch.Generator) -> Tensor:
     groups, outputs, inputs, kernel = weight.shape
     spread = math.sqrt(2.0 / max((inputs + groups * outputs) * kernel, 1))
@@ -193,21 +179,8 @@ def _kaiming(weight: Tensor, generator: torch.Generator) -> Tensor:
 def _orthogonal(weight: Tensor, generator: torch.Generator) -> Tensor:
     """Output channels orthonormal if there are no more of them than inputs * kernel, else the other way round."""
     rows, columns = weight.shape[0] * weight.shape[1], weight.shape[2] * weight.shape[3]
-    drawn = torch.empty((max(rows, columns), min(rows, columns)), dtype=weight.dtype).normal_(generator=generator)
-    factor, triangle = torch.linalg.qr(drawn)
-    basis: Tensor = factor * triangle.diagonal().sign()  # makes the draw uniform over all orthonormal bases
+    basis = nn.init.orthogonal_(weight.new_empty(max(rows, columns), min(rows, columns)), generator=generator)
     return (basis if rows >= columns else basis.T).reshape(weight.shape)
 
 
 INITIALISATIONS: dict[str, Draw] = {"glorot": _glorot, "kaiming": _kaiming, "orthogonal": _orthogonal}
-
-
-@contextmanager
-def _global_generator(seed: int) -> Iterator[None]:
-    """Seed torch's global generators inside, put them back as they were afterwards."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            torch.cuda.manual_seed_all(seed)
-        yield

@@ -75,7 +75,7 @@ class Derandomised(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class MaskedRun:
-    """Runs operators of the full network as the masked twin does. ``keep`` tells of every label whether it stays."""
+    """Runs operators of the full network as the masked twin does. ``keep`` says of every label whether it stays."""
 
     def __init__(self, keep: Mask, *, double: bool = True) -> None:
         self.keep = keep

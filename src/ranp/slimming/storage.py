@@ -11,7 +11,7 @@ import logging
 import os
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -22,13 +22,11 @@ from ranp.choosing.plan import Plan
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.files import sealed
 from ranp.registry import Registry
-from ranp.running.calling import named_tensors, unwrap
+from ranp.running.calling import attributes, named_tensors, unwrap
 from ranp.running.randomness import untouched_rng
 from ranp.slimming.slim import apply_plan
 
-FORMAT = "ranp-model"
-VERSION = 2
-_ENTRIES = ("network", "plan", "metadata")
+FORMAT = sealed.Format("ranp-model", 2, ("network", "plan", "metadata"), "ranp.save")
 
 Build = Callable[[], nn.Module]
 """Makes the full network; what weights it starts from does not matter."""
@@ -72,12 +70,8 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         "training": network.training,
         "unlike": [name for name, module in network.named_modules() if module.training != network.training],
     }
-    entries = {
-        "network": sealed.to_json("network", about),
-        "plan": plan.to_json(),
-        "metadata": sealed.to_json("metadata", metadata),
-    }
-    sealed.write(path, dict(named_tensors(network)), entries, kind=FORMAT, version=VERSION)
+    entries: dict[str, Any] = {"network": about, "plan": plan.to_json(), "metadata": metadata}
+    FORMAT.write(path, dict(named_tensors(network)), entries)
 
 
 def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = None) -> nn.Module:
@@ -112,8 +106,8 @@ def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = Non
     make = NETWORKS.get(build) if isinstance(build, str) else build
     if not callable(make):
         raise arguments.refused("build", build, "a function that makes the full network, or a registered name")
-    header, tensors = sealed.read(path, kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
-    about = sealed.entry(path, header, "network")
+    header, tensors = FORMAT.read(path)
+    about = header.object("network")
     plan = Plan.from_json(header["plan"], source=f"the plan inside {str(path)!r}")
     with untouched_rng():
         with arguments.blamed("build", error=UnsupportedError):
@@ -132,7 +126,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return sealed.entry(path, _header(path), "metadata")
+    return FORMAT.header(arguments.path(path)).object("metadata")
 
 
 def plan_of(path: str | os.PathLike[str]) -> Plan:
@@ -141,17 +135,13 @@ def plan_of(path: str | os.PathLike[str]) -> Plan:
     Raises:
         StorageError: The file is missing, torn, or of another kind.
     """
-    return Plan.from_json(_header(path)["plan"], source=f"the plan inside {str(path)!r}")
+    return Plan.from_json(FORMAT.header(arguments.path(path))["plan"], source=f"the plan inside {str(path)!r}")
 
 
 def _all_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and buffer under each of its names."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
-
-
-def _header(path: str | os.PathLike[str]) -> dict[str, str]:
-    return sealed.header(arguments.path(path), kind=FORMAT, version=VERSION, needs=_ENTRIES, writer="ranp.save")
 
 
 def hollow(build: Build) -> nn.Module:
@@ -170,8 +160,11 @@ def hollow(build: Build) -> nn.Module:
     return unwrap(network)
 
 
+_WITHOUT_TENSORS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType)
+
+
 def _loses_data(network: nn.Module) -> bool:
-    """True if something holds a tensor that is no parameter and no buffer: no file would give it values again.
+    """True if something holds a tensor that is neither parameter nor buffer: no file would give it values again.
 
     It may be an attribute, or hide in a container, an object, a function, or a module that is not registered.
     """
@@ -188,25 +181,21 @@ def _loses_data(network: nn.Module) -> bool:
     return False
 
 
-_WITHOUT_TENSORS = (str, bytes, int, float, complex, type(None), type, types.ModuleType, types.BuiltinFunctionType)
-
-
-def _parts(value: Any) -> list[Any]:
+def _parts(value: Any) -> Iterable[Any]:
     """What an object holds, whatever it is."""
     if isinstance(value, Mapping):
-        return list(value.values())
+        return value.values()
     if isinstance(value, list | tuple | set | frozenset):
-        return list(value)
+        return value
     if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
+        return value.func, value.args, value.keywords
     if isinstance(value, types.MethodType):
-        return [value.__self__, value.__func__]
+        return value.__self__, value.__func__
     if isinstance(value, types.FunctionType):
         empty = types.CellType()  # of a name that is not bound yet
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != empty]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-    slots = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
-    return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name) for name in slots if hasattr(value, name))]
+        return cells, value.__defaults__, value.__kwdefaults__
+    return [getattr(value, name) for name in attributes(value)]
 
 
 def _fill(network: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

@@ -22,14 +22,14 @@ from ranp.errors import PlanMismatchError
 from ranp.running.calling import named_tensors, unwrap
 from ranp.running.copies import copy_model
 from ranp.slimming.initialisation import Initialiser
-from ranp.slimming.numeric import compare_numbers
+from ranp.slimming.numeric import Finding, compare_numbers
 from ranp.slimming.slim import apply_plan
 from ranp.tracing.choice import Choice
+from ranp.tracing.cuts import Mask, keeps_of, widened
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
 from ranp.tracing.labels import Classes
-from ranp.tracing.probing import Failure, Mask, keeps_of, widened
+from ranp.tracing.probing import Failure, compare, compare_loosely
 from ranp.tracing.tracer import Tracer
-from ranp.tracing.trials import compare, compare_loosely
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Verification:
     Attributes:
         ok: True if structure and numbers agree, False if something differs, None if the numbers could not be compared.
         max_error: Largest difference between slim and masked outputs, relative to the largest output; NaN if there is
-            none to tell.
+            none.
         certificate: True if the slim network runs the same operators on the kept channels, in order; None if it runs,
             but so differently, because a layer keeps a single channel, that the operators do not pair up.
         numeric: True if outputs agree, None if they could not be compared.
@@ -53,15 +53,6 @@ class Verification:
     where: str = ""
     failure: Failure | None = field(default=None, repr=False, compare=False)
     """The operator at which the networks part, for whoever wants to learn from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """Whether a slim network's structure is the full one's (None: nobody can tell), and what is wrong with it."""
-
-    agrees: bool | None
-    problem: str = ""
-    failure: Failure | None = None
 
 
 def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser = "copy", seed: int = 0) -> nn.Module:
@@ -91,7 +82,7 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
         certificate = certify(tracer, plan, result)
         if certificate.agrees is False:
             raise PlanMismatchError(
-                f"this plan does not fit the network: {certificate.problem}. Make it again, or change it with "
+                f"this plan does not fit the network: {certificate.note}. Make it again, or change it with "
                 "plan.edited(...)."
             )
     return result
@@ -129,14 +120,14 @@ def check(
     """
     certificate = certify(tracer, plan, slim)
     if certificate.agrees is False:
-        return Verification(False, math.nan, False, None, certificate.problem, certificate.failure)
+        return Verification(False, math.nan, False, None, certificate.note, certificate.failure)
     network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
     strange = _strange_weights(tracer.model, network, plan) if slim is not None else ""
     if strange:
         return Verification(False, math.nan, certificate.agrees, False, strange)
     keep = removed_labels(tracer, tracer.space.resolve(), plan)
     found = compare_numbers(tracer, network, keep, budget, sparing=sparing)
-    return Verification(found.agree, found.error, certificate.agrees, found.agree, found.note, found.failure)
+    return Verification(found.agrees, found.error, certificate.agrees, found.agrees, found.note, found.failure)
 
 
 def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
@@ -144,7 +135,7 @@ def removed_labels(tracer: Tracer, classes: Classes, plan: Plan) -> Mask:
     return Choice.of_plan(tracer.assembled(classes), plan).over(classes.ids)
 
 
-def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:
+def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Finding:
     """Compares the structure of a slim network with the full one's, operator by operator."""
     found = _certify(tracer, plan, slim)
     if found.agrees is False and not tracer.settled:
@@ -153,29 +144,27 @@ def certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:
     return found
 
 
-def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:
+def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Finding:
     classes = tracer.space.resolve()
     try:
         keep = removed_labels(tracer, classes, plan)
     except PlanMismatchError as error:
-        return Certificate(False, str(error))
+        return Finding(False, str(error))
     expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
     same_size = all(
         sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
         for name, cuts in plan.cuts.items()
         for dim, cut in cuts.items()
     )
-    if same_size:
-        wrong = _wrong_cut(plan, expected)
-        if wrong:
-            return Certificate(False, wrong)
+    if same_size and (wrong := _wrong_cut(plan, expected)):
+        return Finding(False, wrong)
     network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
+    full = dict(named_tensors(tracer.model))
     for name, shape in sizes_of(network, []).items():
-        full = dict(named_tensors(tracer.model)).get(name)
-        by_dim = expected.get(name, {})
-        should = None if full is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(full.shape))
+        by_dim, whole = expected.get(name, {}), full.get(name)
+        should = None if whole is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(whole.shape))
         if shape != should:
-            return Certificate(False, f"{name!r} has shape {shape}, the plan asks for {should}")
+            return Finding(False, f"{name!r} has shape {shape}, the plan asks for {should}")
     sure: bool | None = True
     twin = widened(keep, classes, tracer.births)
     for train, run in tracer.runs.items():
@@ -186,23 +175,23 @@ def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Certificate:
         if not np.array_equal(twin, keep):  # a single channel has no order to compare: the same cut with two has
             agrees, failure = compare_loosely(tracer, copy, classes, keep, train)
             if failure is not None:
-                return Certificate(False, f"{mode}, {failure.detail}", failure)
+                return Finding(False, f"{mode}, {failure.detail}", failure)
             sure = sure and agrees
             wide = keeps_of({**tracer.births, **tracer.attributes}, twin)
             copy = cut_copy(tracer.model, wide, meta=tracer.meta)
         failure = compare(tracer, copy, classes, twin, train)
         if failure is not None:
-            return Certificate(False, f"{mode}, {failure.detail}", failure)
-    return Certificate(sure)
+            return Finding(False, f"{mode}, {failure.detail}", failure)
+    return Finding(sure)
 
 
 def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:
+    """Names a dimension that the plan cuts otherwise than the channels it holds."""
     for name in {**plan.cuts, **expected}:
-        mine, theirs = plan.cuts.get(name, {}), expected.get(name, {})
-        for dim in {**mine, **theirs}:
-            kept = tuple(mine[dim].keep) if dim in mine else None
-            right = theirs.get(dim)
-            if kept != right:
+        kept = {dim: tuple(cut.keep) for dim, cut in plan.cuts.get(name, {}).items()}
+        right = expected.get(name, {})
+        for dim in {**kept, **right}:
+            if kept.get(dim) != right.get(dim):
                 return f"dimension {dim} of {name!r} is not cut as the channels it holds are"
     return ""
 

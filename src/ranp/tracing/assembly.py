@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.running.recording import OpCall
+from ranp.tracing.cuts import Births
 from ranp.tracing.groups import Links, summed
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, PinNote, Vector
-from ranp.tracing.running import Births
 from ranp.tracing.trace import Cause, ClassIds, Layer, Pin, Trace
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def assemble(
             weight = f"{name}.{key}" if name else key
             if weight in functional and weight not in taken and not _computed(weight):
                 layers.append(_function_layer(weight, *functional[weight], births, reasons))
-    dims = {key: classes.ids[labels] for key, labels in births.items() if classes.ids[labels].any()}
-    dims.update({key: classes.ids[v] for key, v in attributes.items() if classes.ids[v].any()})
+    dims = {key: ids for key, labels in {**births, **attributes}.items() if (ids := classes.ids[labels]).any()}
     return Trace(
         layers=tuple(layers),
         dims=dims,

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from ranp.running.operators import flat_tensors
+from ranp.running.operators import Schema, flat_tensors, schema_of
 from ranp.running.randomness import drawn_anew
 
 VALUE = "_ranp_value"
@@ -29,7 +29,8 @@ Values = npt.NDArray[np.float64]
 
 _FILLED = {"zeros": 0.0, "ones": 1.0, "zeros_like": 0.0, "ones_like": 1.0, "new_zeros": 0.0, "new_ones": 1.0}
 _FULL = frozenset(["full", "full_like", "new_full"])
-_UNWRITTEN = frozenset("empty empty_like new_empty empty_strided new_empty_strided empty_permuted".split())
+_UNWRITTEN = ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
+_MADE = frozenset([*_FILLED, *_FULL, *_UNWRITTEN])
 _SAME = frozenset("mean amax amin clone contiguous _to_copy view _unsafe_view reshape expand permute slice".split())
 """What leaves a tensor of equal elements one of equal elements, with the same value."""
 _MAKERS = (torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.new_tensor)
@@ -40,9 +41,9 @@ class MadeFromNumbers(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func in _MAKERS and isinstance(out, torch.Tensor) and out.device.type == "meta":
+        if func in _MAKERS and isinstance(out, torch.Tensor) and out.is_meta:
             data = args[1] if func is torch.Tensor.new_tensor else args[0] if args else None
-            if not any(True for _ in flat_tensors(data)):
+            if not flat_tensors(data):
                 setattr(out, VALUE, torch.tensor(data, dtype=out.dtype, device="cpu"))
         return out
 
@@ -57,25 +58,36 @@ class Constants:
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The value of a tensor, None if it is no constant or is not known."""
         found = getattr(tensor, VALUE, None)
-        if found is None and not (self.meta and tensor.device.type != "meta" and tensor.numel() <= LARGEST):
+        if found is None and (tensor.is_meta or not self.meta or tensor.numel() > LARGEST):
             return None
         if self.stale and tensor.untyped_storage()._cdata in self.stale:
             return None
         return found if isinstance(found, torch.Tensor) else tensor.detach()
 
-    def follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Lets the results of an operator carry their values where those are known, and forgets what is overwritten."""
-        name = func._schema.name.split("::")[-1]
-        results = list(flat_tensors(out))
-        if name in _FILLED or name in _FULL or name in _UNWRITTEN:
-            self._fill(name, args, kwargs, results[0])
+    def follow(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        out: Any,
+        values: Sequence[torch.Tensor | None] | None = None,
+    ) -> None:
+        """Lets the results of an operator carry their values where those are known, and forgets what is overwritten.
+
+        ``values`` are those of the tensors that went in, if somebody has looked them up.
+        """
+        schema = schema_of(func)
+        if schema.name in _MADE:
+            self._fill(schema.name, args, kwargs, out)
             return
-        ins = list(flat_tensors((args, kwargs)))
-        values = [self.of(tensor) for tensor in ins]
-        if results and all(value is not None for value in values) and not drawn_anew(func, kwargs):
-            if not (self.meta and all(tensor.device.type != "meta" for tensor in results)):  # else really made
-                self._work_out(func, name, args, kwargs, ins, values, results)
-        elif func._schema.is_mutable and ins:
+        if values is not None and any(value is None for value in values) and not schema.mutable:
+            return
+        ins, results = flat_tensors((args, kwargs)), flat_tensors(out)
+        values = [self.of(tensor) for tensor in ins] if values is None else values
+        if results and not any(value is None for value in values) and not drawn_anew(func, kwargs):
+            if not (self.meta and not any(tensor.is_meta for tensor in results)):  # else really made
+                self._work_out(func, schema, args, kwargs, ins, values, results)
+        elif schema.mutable and ins:
             for tensor in (*results, ins[0]):
                 self._forget(tensor)
 
@@ -83,12 +95,12 @@ class Constants:
         """A tensor of equal elements; one that nothing was written to yet is taken for zeros."""
         number = kwargs.get("fill_value", args[-1] if args else 0.0) if name in _FULL else _FILLED.get(name, 0.0)
         if isinstance(number, int | float) and out.dtype.is_floating_point:
-            setattr(out, VALUE, _equal(out, float(number)) if out.device.type == "meta" else True)
+            setattr(out, VALUE, _equal(out, float(number)) if out.is_meta else True)
 
     def _work_out(
         self,
         func: Any,
-        name: str,
+        schema: Schema,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         ins: list[torch.Tensor],
@@ -101,8 +113,8 @@ class Constants:
             return
         found = {id(tensor): value for tensor, value in zip(ins, values, strict=True)}
         large = max(tensor.numel() for tensor in (*ins, *results)) > LARGEST
-        if large and not func._schema.is_mutable:
-            made: Any = _of_equal(func, name, args, kwargs, found, results[0])
+        if large and not schema.mutable:
+            made: Any = _of_equal(func, schema, args, kwargs, found, results[0])
         elif large:
             made = None
         else:
@@ -112,7 +124,7 @@ class Constants:
                 made = func(*_replaced(args, found), **_replaced(kwargs, found))
             except Exception:  # a kernel for real numbers may refuse what the one without data lets pass
                 made = None
-        worked_out = list(flat_tensors(made))
+        worked_out = flat_tensors(made)
         if len(worked_out) != len(results):
             for tensor in results:
                 self._forget(tensor)
@@ -139,7 +151,7 @@ def _equal(like: torch.Tensor, number: float) -> torch.Tensor:
 
 def _of_equal(
     func: Any,
-    name: str,
+    schema: Schema,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     values: dict[int, torch.Tensor | None],
@@ -147,7 +159,7 @@ def _of_equal(
 ) -> torch.Tensor | None:
     """The value of an operator on large tensors: where all elements that it reads together are equal."""
     given = [value for value in values.values() if value is not None]
-    if torch.Tag.pointwise in func.tags:
+    if schema.pointwise:
         small = {key: None if value is None else _collapsed(value) for key, value in values.items()}
         if max((value.numel() for value in small.values() if value is not None), default=0) > LARGEST:
             return None
@@ -157,9 +169,9 @@ def _of_equal(
     if len(given) != 1 or _collapsed(given[0]).numel() != 1:
         return None
     number = float(_collapsed(given[0]))
-    if name == "sum" and out.numel():
+    if schema.name == "sum" and out.numel():
         return _equal(out, number * given[0].numel() / out.numel())
-    return _equal(out, number) if name in _SAME else None
+    return _equal(out, number) if schema.name in _SAME else None
 
 
 def _collapsed(value: torch.Tensor) -> torch.Tensor:

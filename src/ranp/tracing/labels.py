@@ -89,10 +89,10 @@ class LabelSpace:
         if labels is not None and labels.size:
             self.pins.append(PinNote(labels, reason, where, op, cause))
 
-    def require_equal_counts(self, pieces: Sequence[Vector], reason: str, where: str) -> None:
-        """Notes that every piece must keep as many indices as every other."""
-        if len(pieces) > 1 and any(piece.any() for piece in pieces):
-            self.equal_counts.append(EqualCounts(tuple(pieces), reason, where))
+    def require_equal_counts(self, labels: Vector, count: int, reason: str, where: str) -> None:
+        """Notes that each of so many pieces of equal length must keep as many indices as every other."""
+        if count > 1 and labels.any():
+            self.equal_counts.append(EqualCounts(tuple(labels.reshape(count, -1)), reason, where))
 
     def resolve(self) -> Classes:
         """Works out classes, pins and the pieces that remain constraints."""
@@ -113,7 +113,7 @@ class Classes:
     """Class of each label, 0 where it must stay, else numbered from 1; and what must keep equal counts."""
 
     roots: Vector
-    """Smallest label of the class, before pinning; tells which pin reached which label."""
+    """Smallest label of the class, before pinning; shows which pin reached which label."""
     ids: Vector
     pieces: tuple[tuple[Vector, ...], ...]
     coupled: tuple[EqualCounts, ...] = ()

@@ -91,35 +91,31 @@ def _lay_out(trace: Trace) -> Layout:
     pieces = tuple(tuple(next(arrays) for _ in entry) for entry in trace.pieces)
     spans = tuple({dim: next(arrays) for dim in span} for span in trace.spans)
     op_spans = tuple({at: next(arrays) for at in span} for span in trace.op_spans)
+    held = [np.unique(array) for array in numbered[: len(raw)]]
     counts = np.asarray([layer.channels for layer in layers], dtype=np.int64)
     size = 1 + max((int(array.max()) for array in numbered if array.size), default=PINNED)
     return Layout(
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         layer=np.repeat(np.arange(len(layers)), counts),
         classes=classes,
-        block=_blocks(size, numbered[: len(raw)], pieces),
+        block=_blocks(size, held, pieces),
         pieces=pieces,
         dims=_joined(dims),
         dim_starts=np.concatenate([[0], np.cumsum([len(array) for array in dims])])[:-1].astype(np.int64),
         spans=spans,
         op_spans=op_spans,
-        repeats=any(len(np.unique(array)) < len(array) for array in numbered[: len(raw)]),
-        simple=not pieces and _reads_whole_layers(numbered[: len(raw)], dims),
+        repeats=sum(map(len, held)) < len(classes),
+        simple=not pieces and _reads_whole_layers(held, dims),
     )
 
 
 def _reads_whole_layers(layers: list[Ints], dims: list[Ints]) -> bool:
     """True if every dimension holds something that must stay or all channels of some layer."""
-    whole = {frozenset(array.tolist()) for array in layers}
-    by_class: dict[int, set[frozenset[int]]] = {}
-    for members in whole:
-        for number in members:
-            by_class.setdefault(number, set()).add(members)
+    whole = {array.tobytes(): array for array in layers}
     for array in {array.tobytes(): array for array in dims}.values():
-        held = frozenset(array.tolist())
-        if PINNED in held or held in whole:
-            continue
-        if not any(members <= held for number in held for members in by_class.get(number, ())):
+        held = np.unique(array)
+        known = PINNED in held[:1] or held.tobytes() in whole
+        if not known and not any(np.isin(members, held).all() for members in whole.values()):
             return False
     return True
 
@@ -144,8 +140,7 @@ def _blocks(size: int, layers: list[Ints], pieces: tuple[tuple[Ints, ...], ...])
     """
     block = np.zeros(size, dtype=np.int64)
     fresh = 1
-    for members in [*layers, *(_joined(list(entry)) for entry in pieces)]:
-        held = np.unique(members)
+    for held in [*layers, *(np.unique(_joined(list(entry))) for entry in pieces)]:
         old, index = np.unique(block[held], return_inverse=True)
         block[held] = fresh + index
         fresh += len(old)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ranp.tracing.cuts import Mask
 from ranp.tracing.cutting import sizes_of
-from ranp.tracing.labels import Classes, Vector
+from ranp.tracing.labels import FILLER, Classes, Vector, has_filler
+from ranp.tracing.ledger import OpRecord, places_of
 from ranp.tracing.mirrors import Key, guesses, transferred, with_distinct
-from ranp.tracing.probing import Failure, Mask, labels_at, meeting_constants
-from ranp.tracing.siblings import Part, Place, Siblings, pattern_of
+from ranp.tracing.probing import Failure, probe
 from ranp.tracing.trace import Cause
-from ranp.tracing.trials import probe
 
 if TYPE_CHECKING:
     from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
+
+Place = tuple[bool, int]
+"""Mode (True: training) and number of an operator."""
+Part = tuple[str, str, int]
+"""Module without its numbers, operator, and its number among those of its kind in that module."""
+CONTRACTIONS = ("convolution", "mm", "bmm")
+"""Operators whose first input alone holds the channels that do not fit; the weight's outputs are not to blame."""
 
 RESHAPING = frozenset(
     "view _unsafe_view reshape _reshape_alias expand repeat split split_with_sizes slice narrow constant_pad_nd".split()
@@ -28,6 +37,31 @@ RESHAPING = frozenset(
 """Operators that take sizes from the code: a size written there is written in every block of the same class."""
 REPEATED = 2
 """Failures of one part, of any other operator, after which its siblings are taken to fail too."""
+
+
+def pattern_of(name: str) -> str:
+    """A name without its numbers."""
+    return re.sub(r"\d+", "#", name)
+
+
+class Siblings:
+    """Operators that play the same part in repeated blocks: what a failed trial taught of one is true of the others.
+
+    A network of forty equal blocks that write a size into a view would otherwise fail forty trials, one after the
+    other.
+    """
+
+    def __init__(self, runs: Mapping[bool, Sequence[OpRecord]]) -> None:
+        self.parts: dict[Place, Part] = {}
+        self.places: dict[Part, list[Place]] = defaultdict(list)
+        for train, records in runs.items():
+            for index, (where, name, number) in enumerate(places_of(records)):
+                part = self.parts[train, index] = (pattern_of(where), name, number)
+                self.places[part].append((train, index))
+
+    def of(self, place: Place) -> list[Place]:
+        """The operators that play the same part, in both modes, that one included."""
+        return self.places[self.parts[place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +167,7 @@ def _find_mirror(
 
 
 def _mirror_alike(tracer: Tracer, key: Key, train: bool, at: int, vector: Vector, siblings: Siblings) -> None:
-    """Takes the same attribute of modules that play the same part for a width too; the next trial tells."""
+    """Takes the same attribute of modules that play the same part for a width too; the next trial checks it."""
     records = tracer.runs[train].ledger.records
     number, dim = next(((i, d) for i, d, v in records[at].inputs if np.array_equal(v, vector)), (-1, -1))
     for mode, other in siblings.of((train, at)):
@@ -145,3 +179,26 @@ def _mirror_alike(tracer: Tracer, key: Key, train: bool, at: int, vector: Vector
         numbers = sizes_of(tracer.model, [alike[0]]).get(alike[0], ())
         if key[1] < len(numbers) and numbers[key[1]] == len(theirs):
             tracer.lessons.mirrors[alike] = tracer.attributes[alike] = theirs
+
+
+def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:
+    """Labels to pin after a failure at an operator: its own, or of the nearest one before that has some left."""
+    for at in (*range(min(index, len(records) - 1), -1, -1), *range(index, len(records))):
+        data = [v for i, _, v in records[at].inputs if is_new(v) and (i == 0 or records[at].name not in CONTRACTIONS)]
+        vectors = data or [v for _, _, v in records[at].inputs if is_new(v)]
+        if vectors:
+            return {at: vectors}
+    return {}
+
+
+def meeting_constants(record: OpRecord) -> list[Vector]:
+    """Labels that meet a constant, such as padded zeros, position by position.
+
+    Where the amount of padding is written in the code, these must stay, and what lies between them may go.
+    """
+    found = []
+    for _, dim, vector in record.inputs:
+        for _, other_dim, other in record.inputs:
+            if other is not vector and other_dim == dim and len(other) == len(vector) and has_filler(other):
+                found.append(vector[other == FILLER])
+    return found

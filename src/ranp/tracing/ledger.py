@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from ranp.tracing.constants import Values
 from ranp.tracing.labels import Vector
 
 Place = tuple[str, str, int]
-"""Module, operator, and which one of its kind in that module: tells an operator in a run at another size too."""
+"""Module, operator, and which one of its kind in that module: finds an operator in a run at another size too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,20 @@ class OpRecord:
     numbers: tuple[int | float, ...] = ()
     """Plain numbers that meet the elements: one that depends on the count of channels is another one when some go."""
     shapes: tuple[tuple[int, ...] | None, ...] = ()
-    """Of each tensor among the arguments; None for those whose size tells nothing, such as constants."""
+    """Of each tensor among the arguments; None for those whose size does not matter, such as constants."""
     constants: tuple[MetConstant, ...] = ()
     """Constants that meet other tensors here."""
+
+
+def places_of(records: Iterable[OpRecord]) -> list[Place]:
+    """Where every operator of a run stands."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = []
+    for record in records:
+        key = (record.where, record.name)
+        found.append((*key, seen[key]))
+        seen[key] += 1
+    return found
 
 
 @dataclass(slots=True)
@@ -47,7 +59,7 @@ class Ledger:
 
     records: list[OpRecord] = field(default_factory=list)
     in_flight: bool = False
-    """True while an operator runs: tells a death inside an operator from one in Python code between two."""
+    """True while an operator runs: an error is then the operator's, otherwise of the Python code between two."""
     splits: set[int] = field(default_factory=set)
     """Views that split labelled channels over several dimensions."""
     depthwise: set[int] = field(default_factory=set)
@@ -69,16 +81,6 @@ class Ledger:
     """Layer module -> labels of its output channels, for layers whose weight is computed."""
     drew: bool = False
     """True if the code drew random numbers that may have decided its path."""
-
-    def places(self) -> list[Place]:
-        """Where every operator stands."""
-        seen: Counter[tuple[str, str]] = Counter()
-        found = []
-        for record in self.records:
-            key = (record.where, record.name)
-            found.append((*key, seen[key]))
-            seen[key] += 1
-        return found
 
     def join(self, other: Ledger) -> None:
         """Takes in what another run of the same network left, but for the operators themselves."""

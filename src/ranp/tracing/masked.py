@@ -21,7 +21,7 @@ Run = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class MaskedOp(Operator):
-    """An operator of the full network that is about to run. ``keep`` tells of every label whether it stays."""
+    """An operator of the full network that is about to run. ``keep`` holds for every label whether it stays."""
 
     __slots__ = ("_run", "keep")
 

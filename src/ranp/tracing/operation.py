@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from ranp.running.operators import Operator
+from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.labels import RIGID, LabelSpace, Vector, has_filler
 
 ATTRIBUTE = "_ranp_labels"
 """Where a tensor of the traced copy carries its labels: ``{dimension: vector}``; a missing dimension is rigid."""
 
 TAINT = "_ranp_taint"
+_NONE: dict[int, Vector] = {}
+
+Labels = dict[int, Vector | None]
+"""Labels by dimension; None: rigid, as a dimension that is missing."""
 
 
 def labels_of(tensor: Any) -> dict[int, Vector]:
     """Labels a tensor carries; empty for anything that is no labelled tensor."""
-    found: dict[int, Vector] = getattr(tensor, ATTRIBUTE, None) or {}
+    found: dict[int, Vector] = getattr(tensor, ATTRIBUTE, _NONE)
     return found
 
 
 def put_labels(tensor: torch.Tensor, labels: dict[int, Vector]) -> None:
     """Lets a tensor carry labels. Dimensions of size one never do: there is nothing to remove."""
-    setattr(tensor, ATTRIBUTE, {d: v for d, v in labels.items() if tensor.shape[d] != 1})
+    setattr(tensor, ATTRIBUTE, {d: v for d, v in labels.items() if tensor.shape[d] != 1} if labels else labels)
 
 
 def taint(tensor: torch.Tensor, vectors: list[Vector]) -> None:
@@ -40,10 +43,14 @@ def taint_of(tensor: torch.Tensor) -> list[Vector]:
     return found
 
 
-@cache
-def _writes(func: Any) -> bool:
-    returns = func._schema.returns
-    return bool(returns) and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
+def others(tensor: Any, dims: Collection[int]) -> Labels:
+    """Labels of a tensor along all but some dimensions."""
+    return {d: v for d, v in labels_of(tensor).items() if d not in dims}
+
+
+def wrap(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim + rank if dim < 0 else dim
 
 
 class Op(Operator):
@@ -60,9 +67,9 @@ class Op(Operator):
         space: LabelSpace,
         where: str,
         index: int,
-        outermost: bool = False,
-        depthwise: bool | None = None,
-        on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None] | None = None,
+        outermost: bool,
+        depthwise: bool | None,
+        on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None],
     ) -> None:
         super().__init__(func, args, kwargs)
         self.out, self.space, self.where, self.index = out, space, where, index
@@ -74,13 +81,13 @@ class Op(Operator):
     @property
     def in_place(self) -> bool:
         """True if the operator wrote into its first argument and returned it."""
-        return _writes(self.func)
+        return self.schema.in_place
 
     def pin(self, labels: Vector | None, reason: str) -> None:
         """Notes that labels must stay because of this operator."""
         self.space.pin(labels, reason, self.where, op=self.name)
 
-    def pin_tensor(self, tensor: Any, reason: str, dims: Sequence[int] | None = None) -> None:
+    def pin_tensor(self, tensor: Any, reason: str, dims: Collection[int] | None = None) -> None:
         """Notes that all labels of a tensor, or of some of its dimensions, must stay."""
         for dim, vector in labels_of(tensor).items():
             if dims is None or dim in dims:
@@ -101,7 +108,7 @@ class Op(Operator):
     def contract(self, a: Vector | None, b: Vector | None, reason: str) -> None:
         """Unites two dimensions that are summed over together; where one is rigid, the other stays.
 
-        Where one is a filler, how many there are is the code's affair (a first state of zeros): a trial cut tells.
+        Where one is a filler, how many there are depends on the code (a first state of zeros): a trial cut shows it.
         """
         if a is None or b is None:
             self.pin(a, reason)
@@ -110,11 +117,20 @@ class Op(Operator):
         self.space.contracted.append(a)
         self.space.unite(a, b)
 
-    def emit(self, labels: dict[int, Vector | None], out: Any = None) -> None:
-        """Gives the result (or one of several results) its labels."""
-        target = self.out if out is None else out
-        if isinstance(target, torch.Tensor):
-            put_labels(target, {d: v for d, v in labels.items() if v is not None})
+    def emit(self, labels: Mapping[int, Vector | None], *results: torch.Tensor) -> None:
+        """Gives the results their labels: those named, or all."""
+        known = {d: v for d, v in labels.items() if v is not None}
+        for result in results or flat_tensors(self.out):
+            put_labels(result, known)
+
+    def dim(self, rank: int, default: int = 0) -> int:
+        """The dimension that the operator names, counted from the front."""
+        return wrap(default if self["dim"] is None else self["dim"], rank)
+
+    def pass_beside(self, x: torch.Tensor, dims: Collection[int], reason: str) -> None:
+        """Labels along some dimensions of a tensor must stay and end here; the others come out where they went in."""
+        self.pin_tensor(x, reason, dims)
+        self.emit(others(x, dims))
 
     def write(self, destination: torch.Tensor, labels: dict[int, Vector | None]) -> None:
         """Labels written into existing storage: fillers of the destination take them, in every view of it."""

@@ -1,4 +1,4 @@
-"""The probe: cut a copy at random inside its classes, run it, and compare it with the full run operator by operator.
+"""The probe: run a cut copy beside the full network's records, operator by operator, up to the first that departs.
 
 The rules know what operators do, not what Python code around them assumes: a size baked into ``x.view(b, 64, -1)``, a
 loop over channels, a slice by a number. A slim copy that dies, or whose channels are not the full network's channels
@@ -7,20 +7,30 @@ in the same order at some operator, shows where. The same comparison is the cert
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+from torch import nn
 
+from ranp.running.calling import first_line, tensors_in
+from ranp.running.copies import holdings
 from ranp.tracing.constants import Values
-from ranp.tracing.labels import FILLER, RIGID, Classes, Vector, has_filler
-from ranp.tracing.ledger import OpRecord
-from ranp.tracing.running import Births
+from ranp.tracing.cuts import Mask, keeps_of
+from ranp.tracing.cutting import cut_copy
+from ranp.tracing.labels import FILLER, RIGID, Classes, LabelSpace, Vector, has_filler
+from ranp.tracing.ledger import Ledger, OpRecord
+from ranp.tracing.running import give_birth
 
-Mask = npt.NDArray[np.bool_]
+if TYPE_CHECKING:
+    from ranp.tracing.tracer import Tracer
 
-
+MOVING = frozenset(
+    "view _unsafe_view reshape _reshape_alias expand clone contiguous squeeze unsqueeze permute transpose t alias "
+    "detach as_strided".split()
+)
+"""Operators that move data and compute nothing; whether they run may depend on sizes alone."""
 PATH = "code takes another path, or other channels, when channels go"
 """Why channels stay where a cut network departs from the full one."""
 
@@ -60,101 +70,6 @@ class MisalignedError(Exception):
         return cls(index, f"code around {full.name} in {full.where!r} {what}", f"code {what}")
 
 
-def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
-    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
-    rng = np.random.default_rng(seed)
-    stays = np.zeros(len(classes.ids), bool)
-    ids = np.unique(classes.ids[classes.ids != 0])
-    stays[ids] = rng.random(len(ids)) < 0.5
-    for entry in classes.pieces:
-        for piece in entry:
-            stays[piece] = False
-            stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
-    ranked = np.zeros(len(stays), bool)
-    for entry in classes.pieces:
-        ranked[np.concatenate(entry)] = True
-    for labels in births.values():  # a small set that chance left whole would never be tried
-        mine = np.unique(classes.ids[labels])
-        mine = mine[(mine != 0) & ~ranked[mine]]
-        if len(mine) > 2 and stays[mine].all():
-            stays[rng.choice(mine)] = False
-        if len(mine) > 2 and stays[mine[: int(stays[mine].sum())]].all():
-            # What code counts from the front (a number for each channel, drawn from a seed) shows where the front goes.
-            stays[mine[0]], stays[mine[-1]] = False, True
-    return widened((classes.ids == 0) | stays[classes.ids], classes, births)
-
-
-def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
-    """The same cut with at least two indices left wherever there were two.
-
-    A dimension of size one has no order and no labels, and torch takes other paths for it; a cut that leaves two shows
-    all that a comparison of channels can show.
-    """
-    stays = np.zeros(len(keep), bool)
-    stays[classes.ids[keep]] = True
-    ranked = np.zeros(len(keep), bool)
-    for entry in classes.pieces:
-        size, counts = len(entry[0]), [int(stays[piece].sum()) for piece in entry]
-        count = max(min(2, size), *counts)
-        for piece in entry:
-            stays[piece[~stays[piece]][: count - int(stays[piece].sum())]] = True
-            ranked[piece] = True
-    for labels in births.values():
-        mine = classes.ids[labels]
-        left = mine[stays[mine] | (mine == 0)]
-        if len(left) > 1 and (left != left[0]).any():
-            continue
-        distinct = np.unique(mine[mine != 0])
-        missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
-        if missing > 0:
-            stays[distinct[~ranked[distinct] & ~stays[distinct]][:missing]] = True
-    wider: Mask = (classes.ids == 0) | stays[classes.ids]
-    return wider
-
-
-def narrowed(keep: Mask, classes: Classes, births: Births) -> Mask | None:
-    """The same cut with a single index left in every pair that it left alone; None if there is no such pair.
-
-    Code may assume that there are two (``x[:, 0::2]``, ``view(b, -1, 2)``), which a cut that leaves two never shows.
-    """
-    gone: set[int] = set()
-    stays = np.zeros(len(classes.ids), bool)
-    stays[classes.ids[keep]] = True
-    for entry in classes.pieces:
-        if len(entry[0]) == 2 and stays[np.concatenate(entry)].all():
-            gone.update(int(piece[1]) for piece in entry)
-    in_pieces = {int(number) for entry in classes.pieces for piece in entry for number in piece}
-    found = [np.unique(classes.ids[labels]) for labels in births.values()]
-    needed = {int(distinct[0]) for distinct in found if len(distinct) == 1}
-    for labels, distinct in zip(births.values(), found, strict=True):
-        if len(distinct) == 2 and distinct[0] and keep[labels].all() and not in_pieces & set(distinct.tolist()):
-            # The first goes, so that code which counts from there is seen, unless something would have nothing left.
-            first, second = map(int, distinct)
-            goes, stays_alone = (second, first) if first in needed else (first, second)
-            if goes not in needed and stays_alone not in gone:
-                gone.add(goes)
-                needed.add(stays_alone)
-    if not gone:
-        return None
-    narrow: Mask = keep & ~np.isin(classes.ids, sorted(gone))
-    return narrow
-
-
-def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, tuple[int, ...]]]:
-    """Indices to keep, tensor by tensor, where something goes."""
-    keeps: dict[str, dict[int, tuple[int, ...]]] = {}
-    for (name, dim), labels in births.items():
-        kept = np.flatnonzero(keep[labels])
-        if len(kept) < len(labels):
-            keeps.setdefault(name, {})[dim] = tuple(kept.tolist())
-    return keeps
-
-
-def restricted(births: Births, keep: Mask) -> dict[tuple[str, int], Vector]:
-    """Labels of the slim network's tensors: those of the full one that stay."""
-    return {key: labels[keep[labels]] for key, labels in births.items()}
-
-
 @dataclass(slots=True)
 class Comparison:
     """Compares a slim run with the full one, operator by operator, while the slim one runs.
@@ -163,13 +78,21 @@ class Comparison:
         expected: What the full network ran.
         roots: Class of each label.
         keep: Labels that stay.
-        numbers: False where plain numbers may come from the data, and so tell nothing.
+        numbers: False where plain numbers may come from the data, and are not compared.
     """
 
     expected: Sequence[OpRecord]
     roots: Vector
     keep: Mask
     numbers: bool = True
+    _left: dict[int, tuple[Vector, Vector]] = field(default_factory=dict)
+
+    def left(self, vector: Vector) -> Vector:
+        """What stays of labels of the full network: the same array every time, so that most need no comparison."""
+        known = self._left.get(id(vector))
+        if known is None:
+            known = self._left[id(vector)] = (vector, vector[self.keep[vector]])
+        return known[1]
 
     def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
         """Raises at the first operator that is another one, or reads other channels."""
@@ -180,12 +103,18 @@ class Comparison:
             raise MisalignedError(index, f"the slim network runs {record.name} where the full one runs {full.name}")
         self.compare(index, record)
 
+    def finish(self, count: int) -> None:
+        """Raises if the slim run ended before the full one."""
+        if count < len(self.expected):
+            missing = self.expected[count]
+            raise MisalignedError(count, f"the slim network ended before {missing.name} in {missing.where!r}")
+
     def compare(self, index: int, record: OpRecord) -> None:
         """Raises if an operator does not read what is left of what the full network's operator of that number reads."""
         full = self.expected[index]
-        if self.numbers and not np.array_equal(full.numbers, record.numbers, equal_nan=True):
-            raise MisalignedError.around(index, full, "computes a number from the count of channels")
         if self.numbers:
+            if full.numbers != record.numbers and not np.array_equal(full.numbers, record.numbers, equal_nan=True):
+                raise MisalignedError.around(index, full, "computes a number from the count of channels")
             self._compare_constants(index, full, record)
         self._compare_shapes(index, full, record)
         self._compare_labels(index, full, {(i, d): v for i, d, v in record.inputs})
@@ -193,8 +122,10 @@ class Comparison:
     def _compare_labels(self, index: int, full: OpRecord, mine: dict[tuple[int, int], Vector]) -> None:
         """Every operator must read the channels that stay, in their order."""
         for i, d, vector in full.inputs:
-            stays = vector[self.keep[vector]]
+            stays = self.left(vector)
             slim = mine.pop((i, d), None)
+            if slim is stays:
+                continue
             if self._single(stays):  # one channel carries no labels, however often it lies there
                 if slim is None or self._single(slim[slim != FILLER]):
                     continue
@@ -210,6 +141,8 @@ class Comparison:
 
     def _compare_constants(self, index: int, full: OpRecord, slim: OpRecord) -> None:
         """Every constant must hold, for the channels that stay, the numbers it held in the full network."""
+        if not full.constants:
+            return
         mine = {constant.number: constant.values for constant in slim.constants}
         for constant in full.constants:
             values = constant.values
@@ -222,16 +155,17 @@ class Comparison:
 
     def _compare_shapes(self, index: int, full: OpRecord, slim: OpRecord) -> None:
         """Every tensor must be as large as what stays of the full network's."""
-        expected = [None if shape is None else list(shape) for shape in full.shapes]
+        wanted = list(full.shapes)
         for i, d, vector in full.inputs:
-            shape = expected[i]
+            shape = wanted[i]
             if shape is not None:
-                shape[d] = -1 if has_filler(vector) else int(np.count_nonzero(self.keep[vector]))
-        for wanted, found in zip(expected, slim.shapes, strict=False):
-            if wanted is None or found is None:
+                size = -1 if has_filler(vector) else len(self.left(vector))
+                wanted[i] = (*shape[:d], size, *shape[d + 1 :])
+        for want, found in zip(wanted, slim.shapes, strict=False):
+            if want == found or want is None or found is None:
                 continue
-            if len(wanted) != len(found) or any(w not in (-1, f) for w, f in zip(wanted, found, strict=True)):
-                raise MisalignedError.around(index, full, f"regroups channels: {found}, and not {tuple(wanted)}")
+            if len(want) != len(found) or any(w not in (-1, f) for w, f in zip(want, found, strict=True)):
+                raise MisalignedError.around(index, full, f"regroups channels: {tuple(found)}, and not {tuple(want)}")
 
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""
@@ -274,6 +208,9 @@ class LooseComparison(Comparison):
         self.compare(self.at, record)
         self.at += 1
 
+    def finish(self, count: int) -> None:
+        """Operators that only move data may be missing at the end too."""
+
     def _compare_labels(self, index: int, full: OpRecord, mine: dict[tuple[int, int], Vector]) -> None:
         """Labels that are still there must be the right ones; single channels have none, and are rigid when joined."""
         for i, d, vector in full.inputs:
@@ -295,40 +232,74 @@ def _alike(one: Values, other: Values) -> bool:
     return bool(np.isclose(one, other, rtol=1e-6, atol=0.0, equal_nan=True).all())
 
 
-def finished(comparison: Comparison, count: int) -> None:
-    """The slim run must also run as long as the full one."""
-    if not isinstance(comparison, LooseComparison) and count < len(comparison.expected):
-        missing = comparison.expected[count]
-        raise MisalignedError(count, f"the slim network ended before {missing.name} in {missing.where!r}")
+def probe(tracer: Tracer, classes: Classes, keep: Mask) -> Failure | None:
+    """Runs a cut copy in each mode beside the full records; None if they agree at every operator."""
+    keeps = keeps_of({**tracer.births, **tracer.attributes}, keep)
+    modes = [train for train, run in tracer.runs.items() if not (run.failed or (train and trains_alike(tracer)))]
+    copy = before = None
+    for train in modes:
+        if copy is None or not tracer.meta or holdings(copy) != before:
+            copy = cut_copy(tracer.model, keeps, meta=tracer.meta)
+            before = holdings(copy) if len(modes) > 1 else None
+        failure = compare(tracer, copy, classes, keep, train)
+        if failure is not None:
+            return failure
+    return None
 
 
-def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:
-    """Labels to pin after a failure at an operator: its own, or of the nearest one before that has some left."""
-    for at in (*range(min(index, len(records) - 1), -1, -1), *range(index, len(records))):
-        data = [v for i, _, v in records[at].inputs if is_new(v) and (i == 0 or records[at].name not in CONTRACTIONS)]
-        vectors = data or [v for _, _, v in records[at].inputs if is_new(v)]
-        if vectors:
-            return {at: vectors}
-    return {}
+def trains_alike(tracer: Tracer) -> bool:
+    """True if train mode runs the operators of eval mode on the same channels, but for what norms and dropout add.
 
-
-def meeting_constants(record: OpRecord) -> list[Vector]:
-    """Labels that meet a constant, such as padded zeros, position by position.
-
-    Where the amount of padding is written in the code, these must stay, and what lies between them may go.
+    Then a trial cut that runs in one mode runs in the other.
     """
-    found = []
-    for _, dim, vector in record.inputs:
-        for _, other_dim, other in record.inputs:
-            if other is not vector and other_dim == dim and len(other) == len(vector) and has_filler(other):
-                found.append(vector[other == FILLER])
-    return found
+    one, other = (
+        [record for record in tracer.runs[mode].ledger.records if record.inputs and record.where not in tracer.dropouts]
+        for mode in (False, True)
+    )
+    return len(one) == len(other) and all(
+        a.name == b.name
+        and a.where == b.where
+        and len(a.inputs) == len(b.inputs)
+        and all(
+            x[:2] == y[:2] and (x[2] is y[2] or np.array_equal(x[2], y[2]))
+            for x, y in zip(a.inputs, b.inputs, strict=True)
+        )
+        for a, b in zip(one, other, strict=True)
+    )
 
 
-MOVING = frozenset(
-    "view _unsafe_view reshape _reshape_alias expand clone contiguous squeeze unsqueeze permute transpose t alias "
-    "detach as_strided".split()
-)
-"""Operators that move data and compute nothing; whether they run may depend on sizes alone."""
-CONTRACTIONS = ("convolution", "mm", "bmm")
-"""Operators whose first input alone holds the channels that do not fit; the weight's outputs are not to blame."""
+def compare(tracer: Tracer, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> Failure | None:
+    """Runs a cut copy beside the full network's records; None if they agree at every operator."""
+    expected = tracer.runs[train].ledger.records
+    return _compare(tracer, slim, Comparison(expected, classes.roots, keep, numbers=tracer.meta), train)
+
+
+def compare_loosely(
+    tracer: Tracer, slim: nn.Module, classes: Classes, keep: Mask, train: bool
+) -> tuple[bool | None, Failure | None]:
+    """The same for a copy with single channels: whether they agree (None: unknown), and what differs."""
+    expected = tracer.runs[train].ledger.records
+    comparison = LooseComparison(expected, classes.roots, keep, numbers=tracer.meta)
+    failure = _compare(tracer, slim, comparison, train)
+    return (False if failure is not None else None if comparison.lost else True), failure
+
+
+def _compare(tracer: Tracer, slim: nn.Module, comparison: Comparison, train: bool) -> Failure | None:
+    births = {key: comparison.left(labels) for key, labels in tracer.births.items()}
+    scratch, ledger = LabelSpace(size=tracer.space.size), Ledger()
+    give_birth(slim, scratch, births)
+    try:
+        out = tracer.run(slim, scratch, ledger, births, train, full=False, before=comparison)
+        comparison.finish(len(ledger.records))
+    except MisalignedError as error:
+        return Failure(train, error.index, str(error), error.reason)
+    except Exception as error:
+        at = len(ledger.records) - (1 if ledger.in_flight else 0)
+        reason = f"code assumes a size: {first_line(error)}"
+        return Failure(train, at, reason, reason)
+    shapes, wanted = [tuple(tensor.shape) for tensor in tensors_in(out)], tracer.runs[train].shapes
+    if shapes == wanted:
+        return None
+    last = min(len(ledger.records), len(comparison.expected)) - 1
+    detail = f"the outputs have shapes {shapes}, not {wanted}"
+    return Failure(train, last, detail, "code gives outputs of another shape when channels go")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,20 @@ from torch.utils._pytree import tree_map
 
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
-from ranp.running.operators import flat_tensors
+from ranp.running.operators import Schema, flat_tensors, schema_of
 from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
+from ranp.tracing.cuts import Births
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
-from ranp.tracing.operation import Op, labels_of, put_labels, taint_of
+from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
 from ranp.tracing.trace import MAKES_OUTPUT, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
-
-Births = Mapping[tuple[str, int], Vector]
-"""``(tensor name, dimension) -> labels`` of every parameter and buffer."""
 
 
 def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None) -> dict[tuple[str, int], Vector]:
@@ -70,7 +68,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
-        unread: bool = True,
+        watches: bool = True,
         run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
     ) -> None:
@@ -80,54 +78,48 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.depthwise, self.decisions = depthwise, decisions
         self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
-        self.watches = unread  # results are held for it until the end, which takes memory where they hold data
-        self.unread: dict[int, list[weakref.ref[torch.Tensor]]] = {}
-        self.held: list[torch.Tensor] = []
-        starts = sorted((int(labels[0]), key) for key, labels in births.items())
-        self.starts = np.array([start for start, _ in starts], np.int64)
-        self.keys = [key for _, key in starts]
+        # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
+        # tensors that somebody holds, so two runs that are to be compared must watch alike.
+        self.watches = watches
+        self.unread: dict[int, tuple[Any, set[bool]]] = {}
         self.births = births
+        self.homes: dict[int, tuple[str, int]] = {}
 
     def birthplace(self, vector: Vector | None) -> tuple[str, int] | None:
         """The one (tensor, dimension) whose labels these are, in their order; None for anything else."""
-        if vector is None or not vector.size or vector[0] < 2 or not len(self.starts):
+        if vector is None or not vector.size:
             return None
-        at = int(np.searchsorted(self.starts, vector[0], side="right")) - 1
-        key = self.keys[at]
-        return key if np.array_equal(vector, self.births[key]) else None
+        self.homes = self.homes or {int(labels[0]): key for key, labels in self.births.items()}
+        key = self.homes.get(int(vector[0]))
+        return key if key is not None and np.array_equal(vector, self.births[key]) else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        where = self.stack.current
-        ins = list(flat_tensors((args, kwargs)))
-        # labels with fillers may still be written to: the record keeps them as they are now
-        inputs = tuple(
-            (i, d, v.copy() if has_filler(v) else v) for i, t in enumerate(ins) for d, v in labels_of(t).items()
-        )
-        name = func._schema.name.split("::")[-1]
+        schema, where, ledger, index = schema_of(func), self.stack.current, self.ledger, len(self.ledger.records)
+        name = schema.name
+        ins = flat_tensors((args, kwargs))
         known = [self.constants.of(tensor) for tensor in ins]
-        shapes = tuple(_shape(tensor) if value is None else None for tensor, value in zip(ins, known, strict=True))
-        record = OpRecord(name, where, inputs, _numbers(func, args), shapes, self._met(func, ins, known))
-        index = len(self.ledger.records)
+        record = self._recorded(func, schema, args, ins, known, where)
         if self.before is not None:
             self.before(index, record, ins)
-        self.ledger.records.append(record)
-        self.ledger.in_flight = True
+        ledger.records.append(record)
+        ledger.in_flight = True
         out = self.run(func, args, kwargs)
-        self.ledger.in_flight = False
+        ledger.in_flight = False
         if self.run is not execute:
-            out = self._decide(func, ins, out, index)
+            out = self._decide(schema, ins, out, index)
             remember_reduced(name, ins, out)
             if name in TO_PYTHON:
-                self.ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
-        self.constants.follow(func, args, kwargs, out)
+                ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
+        self.constants.follow(func, args, kwargs, out, known)
         if self.after is not None:
             self.after(func, args, kwargs, out, where)
-        self._consume(ins, where, name)
+        if self.watches:
+            self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        place = (where, name, self.seen[where, name])
-        self.seen[where, name] += 1
-        outermost = index in self.outermost or place in self.outermost_at
+        outermost = index in self.outermost or (
+            bool(self.outermost_at) and self._place(where, name) in self.outermost_at
+        )
         op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
@@ -138,17 +130,44 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self.watches:
                 self._remember_unread(op)
             if op.split:
-                self.ledger.splits.add(index)
+                ledger.splits.add(index)
             if op.depthwise:
-                self.ledger.depthwise.add(index)
+                ledger.depthwise.add(index)
         elif name not in rules.IGNORED:
             self._unknown(op, func)
         return out
 
+    def _recorded(
+        self,
+        func: Any,
+        schema: Schema,
+        args: tuple[Any, ...],
+        ins: list[torch.Tensor],
+        known: list[torch.Tensor | None],
+        where: str,
+    ) -> OpRecord:
+        """What an operator is about to take in."""
+        inputs: list[tuple[int, int, Vector]] = []
+        shapes: list[tuple[int, ...] | None] = []
+        constants = 0
+        for number, (tensor, value) in enumerate(zip(ins, known, strict=True)):
+            for dim, vector in labels_of(tensor).items():
+                # labels with fillers may still be written to: the record keeps them as they are now
+                inputs.append((number, dim, vector.copy() if has_filler(vector) else vector))
+            constants += value is not None
+            sized = value is None and is_floating(tensor) and not tensor.is_nested
+            shapes.append(tensor.shape if sized else None)
+        numbers = _numbers(args) if schema.pointwise or schema.name in _FILLING else ()
+        met = self._met(func, ins, known) if 0 < constants < len(ins) and self.run is execute else ()
+        return OpRecord(schema.name, where, tuple(inputs), numbers, tuple(shapes), met)
+
+    def _place(self, where: str, name: str) -> Place:
+        """Where an operator stands; to be asked once for each."""
+        self.seen[where, name] += 1
+        return where, name, self.seen[where, name] - 1
+
     def _met(self, func: Any, ins: list[torch.Tensor], known: list[torch.Tensor | None]) -> tuple[MetConstant, ...]:
-        """Constants among the arguments of an operator, unless nothing else is there. Only of runs without data."""
-        if self.run is not execute or all(v is None for v in known) or all(v is not None for v in known):
-            return ()
+        """Constants among the arguments of an operator."""
         aligned = rules.by_element(func)
         found = []
         for number, (tensor, value) in enumerate(zip(ins, known, strict=True)):
@@ -159,12 +178,12 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 found.append(MetConstant(number, values, labels))
         return tuple(found)
 
-    def _decide(self, func: Any, ins: list[torch.Tensor], out: Any, index: int) -> Any:
+    def _decide(self, schema: Schema, ins: list[torch.Tensor], out: Any, index: int) -> Any:
         """Writes down what data decided, or lets a cut copy decide as the full network did.
 
         A cut copy computes other values; it must still take the same branches, or nothing could be compared.
         """
-        if func._schema.is_mutable or not any(is_floating(tensor) for tensor in ins):
+        if schema.mutable or not any(is_floating(tensor) for tensor in ins):
             return out
         if self.decisions is None:
             self.ledger.decisions[index] = tree_map(_decision, out)
@@ -175,47 +194,43 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _consume(self, ins: list[torch.Tensor], where: str, name: str) -> None:
         for tensor in ins:
             self.read(tensor)
-            for vector in taint_of(tensor):
+            carried = vars(tensor)
+            for vector in carried.get(TAINT, ()):
                 self.space.pin(vector, "channels are addressed by number", where, op=name)
-            layer = getattr(tensor, PRODUCER, None)
-            if layer is not None:
-                self.ledger.consumers.setdefault(layer, set()).add(where)
-            parameter = getattr(tensor, NAME, None)
-            if parameter is not None:
-                self.ledger.touched.add(parameter)
+            if PRODUCER in carried:
+                self.ledger.consumers.setdefault(carried[PRODUCER], set()).add(where)
+            if NAME in carried:
+                self.ledger.touched.add(carried[NAME])
 
     def read(self, tensor: torch.Tensor) -> None:
-        """Notes that something reads a tensor."""
-        for reference in self.unread.pop(id(tensor), ()):
-            sibling = reference()
-            if sibling is not None:
-                self.unread.pop(id(sibling), None)
+        """Notes that something reads a tensor: of several results of one operator, one reader will do."""
+        found = self.unread.pop(id(tensor), None)
+        if found is not None:
+            found[1].clear()
 
     def never_read(self) -> list[torch.Tensor]:
         """Results that nothing has read and that still live."""
-        found = [reference() for references in self.unread.values() for reference in references]
-        return [tensor for tensor in found if tensor is not None]
+        living = [(held() if isinstance(held, weakref.ref) else held, open_) for held, open_ in self.unread.values()]
+        return [tensor for tensor, open_ in living if tensor is not None and open_]
 
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
 
         A view that was written to is read through its base. Without data there is nothing to see in a view, so one
-        that dies unread (torch makes and drops some itself) is forgotten; anything else is held until the end.
+        that dies unread (torch makes and drops some itself) is forgotten; anything else is held until it is read.
         """
         if op.in_place and op["self"] is not None and op["self"]._is_view():
             return
         if self.run is execute and op.name in ("detach", "alias"):
             return  # ``x.data.size()``: without data, nothing but sizes can be read from it unseen
-        results = [t for t in flat_tensors(op.out) if labels_of(t) and is_floating(t) and _labelled(t)]
-        references = [weakref.ref(tensor) for tensor in results]
+        results = [t for t in flat_tensors(op.out) if is_floating(t) and _labelled(t)]
+        view, open_ = self.run is execute and not op.in_place and op.schema.view, {True}
         for tensor in results:
-            self.unread[id(tensor)] = references
-        view = self.run is execute and not op.in_place and op.func._schema.returns[0].alias_info is not None
-        for tensor in results:
-            if view:
-                weakref.finalize(tensor, self.unread.pop, id(tensor), None)
-            else:
-                self.held.append(tensor)
+            key = id(tensor)
+            self.unread[key] = (weakref.ref(tensor, partial(self._forget, key)) if view else tensor, open_)
+
+    def _forget(self, key: int, dead: object) -> None:
+        self.unread.pop(key, None)
 
     def _unknown(self, op: Op, func: Any) -> None:
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
@@ -228,7 +243,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             put_labels(out, {})
 
     def _on_layer(self, op: Op, inputs: Vector | None, outputs: Vector | None, result: Vector | None) -> None:
-        """Called by contractions: tells which layer ran, and finds weights used by function call."""
+        """Called by contractions: notes which layer ran, and finds weights used by function call."""
         if op.where in self.layers:
             if result is not None:
                 self.ledger.outputs.setdefault(op.where, result)
@@ -239,10 +254,6 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             in_dim = source[1] if source is not None else 1 - home[1]
             self.ledger.functional.setdefault(home[0], (home[1], in_dim))
             self.ledger.functional_at[op.index] = home[0]
-
-
-def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    return tuple(tensor.shape) if is_floating(tensor) and not tensor.is_nested else None
 
 
 def _meeting(tensors: list[torch.Tensor], back: int, size: int) -> Vector | None:
@@ -268,14 +279,12 @@ def _as_before(now: Any, earlier: Any) -> Any:
     return earlier if type(earlier) is type(now) else now
 
 
-@cache
-def _meets_numbers(func: Any) -> bool:
-    """True for operators whose plain number arguments are values, not dimensions or sizes."""
-    return torch.Tag.pointwise in func.tags or func._schema.name.split("::")[-1] in ("full", "new_full", "full_like")
+_FILLING = ("full", "new_full", "full_like")
+"""Operators whose plain number arguments are values, not dimensions or sizes, beside the pointwise ones."""
 
 
-def _numbers(func: Any, args: tuple[Any, ...]) -> tuple[int | float, ...]:
-    return tuple(a for a in args if type(a) in (int, float)) if _meets_numbers(func) else ()
+def _numbers(args: tuple[Any, ...]) -> tuple[int | float, ...]:
+    return tuple(a for a in args if type(a) in (int, float))
 
 
 def _labelled(tensor: torch.Tensor) -> bool:

@@ -110,7 +110,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Trace:
-    """What one run of a network tells: its layers, costs, and which channels stand or fall together.
+    """What running a network showed: its layers, costs, and which channels stand or fall together.
 
     Attributes:
         layers: In ``named_modules`` order.

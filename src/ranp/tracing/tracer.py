@@ -23,15 +23,15 @@ from ranp.running.dataless import execute, to_meta
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import LeafCall, LeafRecorder, OpCall, call_of, true_flops
 from ranp.tracing.assembly import assemble, layer_modules
+from ranp.tracing.cuts import Births, narrowed, random_keep
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
-from ranp.tracing.learning import CodePin, Lessons, learn
+from ranp.tracing.learning import CodePin, Lessons, labels_at, learn, meeting_constants
 from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.mirrors import watch_norms
 from ranp.tracing.operation import labels_of
-from ranp.tracing.probing import Failure, labels_at, meeting_constants, narrowed, random_keep
-from ranp.tracing.running import Births, give_birth, run_labelled
+from ranp.tracing.probing import Failure, probe
+from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.trace import Cause, Trace
-from ranp.tracing.trials import probe
 
 logger = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ranp.paper import published
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Wanted
@@ -15,6 +17,7 @@ from tests.support.small_cells import cell
 PAPER = Wanted(scale="paper", resources_only=True)
 
 
+@pytest.mark.slow
 def test_four_cells_of_a_network_share_the_least_of_their_largest_sparsities(tmp_path: Path) -> None:
     usual = cell().settings
     four = tuple(

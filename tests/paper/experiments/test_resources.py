@@ -23,6 +23,7 @@ def test_nothing_is_trained_and_every_network_is_scored_once() -> None:
         assert len(cells) == len({cell.recipe().network for cell in cells}) == networks
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_where_pruning_does_and_costs_what_pruned_networks_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_finished_cell_is_not_touched(done: Place) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_cells_are_the_same_whoever_runs_them_and_however_many_at_once(done: Place, tmp_path: Path) -> None:
     place = Place(tmp_path)
     told: list[str] = []

@@ -59,6 +59,7 @@ def test_cells_are_shared_with_other_tables() -> None:
     assert len(widths[1]) == len(widths[2]) > len(widths[0])
 
 
+@pytest.mark.slow
 def test_the_table_shows_the_prediction_beside_the_papers_figures(tmp_path: Path) -> None:
     results = numbered(SINGLE_GPU, PAPER, tmp_path)
     deep = cell_of(PAPER, "unet3d-shapenet-23", "ranp-f", 0)

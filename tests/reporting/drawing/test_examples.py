@@ -8,7 +8,7 @@ import pytest
 from ranp.errors import DataError
 from ranp.reporting import drawing
 from ranp.reporting.drawing import Panel, Picture, Scale
-from ranp.reporting.drawing.images import OVERLAYS, UNKNOWN, image_of
+from ranp.reporting.drawing.examples import OVERLAYS, UNKNOWN, image_of
 
 
 def colour(text):

@@ -7,7 +7,7 @@ import pytest
 
 from ranp.errors import DataError
 from ranp.reporting import drawing
-from ranp.reporting.drawing.layers import MOST, short_names, thinned
+from ranp.reporting.drawing.style import MOST, short_names, thinned
 from ranp.reporting.study import LayerStudy, Study
 
 I3D = [

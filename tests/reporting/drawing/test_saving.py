@@ -17,7 +17,7 @@ from PIL import Image
 
 from ranp.errors import StorageError, UnsupportedError
 from ranp.reporting import drawing
-from ranp.reporting.drawing.compaction import compacted
+from ranp.reporting.drawing.saving import compacted
 
 RATIOS = {"vanilla": [0.1, 0.9, 0.3], "ranp-f": [0.5, 0.4, 0.6]}
 LAYERS = ["stem.conv", "a$b.1.23456", "<head> & co"]

@@ -288,10 +288,10 @@ def test_sparing_shares_the_weights_and_runs_in_float32() -> None:
     keep = removed_labels(tracer, tracer.space.resolve(), plan)
     with torch.no_grad():
         slim[1].bias.add_(0.5)
-    assert compare_numbers(tracer, slim, keep, None, sparing=True).agree is True  # a bias is drawn for both
+    assert compare_numbers(tracer, slim, keep, None, sparing=True).agrees is True  # a bias is drawn for both
     with torch.no_grad():
         slim[2].weight.mul_(1.001)
-    assert compare_numbers(tracer, slim, keep, None, sparing=True).agree is False
+    assert compare_numbers(tracer, slim, keep, None, sparing=True).agrees is False
 
 
 def test_the_oracle_of_this_file_agrees_with_the_common_one() -> None:

@@ -5,30 +5,14 @@ from __future__ import annotations
 import importlib
 
 from ranp.errors import UnsupportedError, unknown_name
+from ranp.paper.experiments import texts
 from ranp.paper.experiments.experiment import Experiment, Line, Presentation, Results, Wanted
 from ranp.paper.experiments.running import Place, run_all, run_cell
 
 __all__ = ["Experiment", "Line", "Place", "Presentation", "Results", "Wanted", "get", "names", "run_all", "run_cell"]
 
-_NAMES = (
-    "criteria",
-    "main",
-    "equal-resources",
-    "psm-parts",
-    "initialisation",
-    "scalability",
-    "transfer",
-    "single-gpu",
-    "importance",
-    "retained",
-    "scatter",
-    "examples",
-    "resources",
-    "accuracy",
-    "fast-training",
-    "learning",
-)
-"""Each is the value of its name in the module of its name, imported when it is asked for; in the order of the paper."""
+_NAMES = tuple(texts.TABLES)
+"""Each is the value of its name in the module of its name, imported when it is asked for."""
 
 
 def names() -> tuple[str, ...]:

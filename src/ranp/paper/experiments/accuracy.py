@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, OURS, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import over_last_epochs
-from ranp.paper.experiments.studying import by_network, titled
-from ranp.paper.published import FIGURES, in_the_papers_unit
-from ranp.paper.published.text import QUOTES, Quote
+from ranp.paper.experiments.studying import Drawing, by_network
+from ranp.paper.published import FIGURES, QUOTES, Quote, in_the_papers_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +30,6 @@ _TOGETHER = {
 """What the figures of a network have in common, where there is more than one."""
 _UNETS, _OTHERS = (0.3, 0.5, 0.7, 0.85), (0.15, 0.3, 0.45, 0.6)
 _COSTS = ("gflops", "memory_mb")
-_CUTS = texts.cuts(main.networks)
 
 
 def sparsities(wanted: Wanted, network: str) -> tuple[float, ...]:
@@ -88,19 +86,16 @@ def _record(line: Line) -> dict[str, Any]:
     }
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     """Shares in one drawing, errors in pixels in another."""
-    drawn = {}
-    for network, (full, *ours) in () if wanted.resources_only else by_network(lines):
-        pixels = [name for name in FIGURES[network] if in_the_papers_unit(name, 1.0) == 1.0]
-        shares = [name for name in FIGURES[network] if name not in pixels]
-        for name, shown in ((f"accuracy-{network}", shares), (f"accuracy-{network}-error", pixels)):
-            if shown:
-                drawn[name] = _drawn(network, shown, full, ours)
-    return drawn
+    figures = FIGURES[lines[0].network]
+    pixels = [name for name in figures if in_the_papers_unit(name, 1.0) == 1.0]
+    for end, names in ("", [name for name in figures if name not in pixels]), ("-error", pixels):
+        if names:
+            yield end, " by sparsity" + (" (dashed: full)" if len(names) > 1 else ""), _curves(names, *lines)
 
 
-def _drawn(network: str, names: Sequence[str], full: Line, ours: Sequence[Line]) -> Figure:
+def _curves(names: Sequence[str], full: Line, *ours: Line) -> Figure:
     """Means of the last epochs against sparsity, the full network's as a line of the same colour."""
     from ranp.reporting.drawing import accuracy
 
@@ -115,7 +110,7 @@ def _drawn(network: str, names: Sequence[str], full: Line, ours: Sequence[Line])
         for name in names
     }
     single = point(full, names[0]) if len(names) == 1 else None
-    figure = accuracy(curves, texts.axis_of(names[0]) if single else _TOGETHER[network], single)
+    figure = accuracy(curves, texts.axis_of(names[0]) if single else _TOGETHER[full.network], single)
     (axes,) = figure.axes
     axes.set_xlim(0, 1)
     if not single:
@@ -127,39 +122,18 @@ def _drawn(network: str, names: Sequence[str], full: Line, ours: Sequence[Line])
         for name in names if line.kept_one else ():
             place = line.found[0].sparsity, point(line, name)[0]
             axes.annotate("†", place, (3, 2), textcoords="offset points", fontsize=7)
-    return titled(figure, f"{texts.NETWORKS[network]} by sparsity" + ("" if single else " (dashed: full)"))
+    return figure
 
 
-def _caption(wanted: Wanted) -> str:
-    if wanted.resources_only:
-        return "Nothing is trained: what the networks cost that the accuracy of the main table's sparsity is of."
-    return (
-        f"{texts.trained_networks(wanted)}, pruned by RANP-f at rising sparsities and trained once at each, "
-        f"{len(wanted.range)} time(s) at that of the main table. In brackets: what is removed of the full network, in "
-        "percent; “removed” is a share of all channels, those that must stay among them. The drawings show the mean of "
-        "the last five epochs and a standard deviation over them to each side; lines between points are for the eye "
-        "only."
-    )
-
-
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
-    if wanted.resources_only:
-        return
-    yield "A row of one seed has no spread over seeds; how much seeds differ shows the row with more."
-    yield "The paper draws such curves but prints figures at the sparsity of its main table only; its text adds:"
+def _quotes(wanted: Wanted, lines: object) -> Iterator[str]:
     for network in main.networks(wanted):
         yield from (f"{texts.NETWORKS[network]}: “{quote.words}”" for quote in _quoted(network))
-    yield from _CUTS(wanted, lines)
 
 
 ACCURACY = Experiment(
-    name="accuracy",
-    title="Accuracy against sparsity",
-    label="fig:shapenet_acc, fig:brats_acc, fig:mobilenetv2_acc, fig:i3d_acc, fig:sceneflow_acc, fig:sceneflow_epe",
+    **texts.words("accuracy", quotes=_quotes, cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=_columns,
     record=_record,
-    caption=_caption,
-    notes=(texts.KEPT_ONE, _notes),
-    figures=_figures,
+    figures=by_network("accuracy", _drawn, trained=True),
 )

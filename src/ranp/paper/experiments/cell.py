@@ -15,6 +15,9 @@ from ranp.paper.experiments.scales import SCALES
 from ranp.paper.recipe import Recipe, Setting, read_setting, setting_text
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
+from ranp.paper.training import runs
+from ranp.paper.training.team import Team
+from ranp.progress import Labelled
 
 __all__ = ["FULL", "Cell"]
 
@@ -88,6 +91,11 @@ class Cell:
         if self.scale == "paper" and self.data is None and recipe.options == task.recipe.options:
             return models.example(recipe.network, "meta")
         return example_of(task, recipe.size, recipe.seed)
+
+    def setting(self, team: Team, progress: Labelled | None = None) -> runs.Setting:
+        """What its network is pruned in, on its own task."""
+        task = self.open()
+        return runs.Setting(task, self.recipe(), self.example(task), team, progress)
 
     def to_dict(self) -> dict[str, Any]:
         """The cell as plain values; what is at its default is left out, so that new fields do not rename old cells."""

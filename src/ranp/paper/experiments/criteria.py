@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ranp.paper.experiments import main, texts
-from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
+from ranp.paper.experiments.experiment import FULL, Cell, Experiment, Line, Wanted
 from ranp.paper.published import criteria
 
 __all__ = ["CRITERIA", "cell_of"]
@@ -35,25 +36,16 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         printed = {row.method: row for row in criteria(network)}
         for criterion, name in _NAMES.items():
             if criterion in printed or (wanted.is_paper and network == "psm-sceneflow"):
-                yield Line(
-                    tuple(cell_of(wanted, network, criterion, seed) for seed in wanted.range),
-                    name,
-                    network,
-                    texts.NETWORKS[network],
-                    printed.get(criterion),
-                    printed[FULL],
-                    {"network": network, "criterion": criterion},
-                )
+                cells = wanted.runs(partial(cell_of, wanted, network, criterion))
+                key = {"network": network, "criterion": criterion}
+                yield Line(cells, name, network, printed=printed.get(criterion), whole=printed[FULL], key=key)
 
 
 CRITERIA = Experiment(
-    name="criteria",
-    title="Vanilla pruning by each criterion at its largest sparsity",
-    heading="Vanilla pruning by each criterion",
-    label="tb:neuron_importance_full",
+    **texts.words("criteria", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("criterion", left=True, text=lambda line: line.name),
+        texts.name("criterion"),
         texts.share("largest sparsity %", "sparsity"),
         texts.PAPERS_SPARSITY,
         texts.REMOVED,
@@ -61,24 +53,4 @@ CRITERIA = Experiment(
         *texts.merit(wanted),
     ),
     record=lambda line: {**line.key, **texts.papers_numbers(line, "sparsity"), **texts.numbers(line)},
-    caption=texts.caption(
-        "Each criterion at the largest sparsity at which every layer keeps a channel; rows do not remove the same "
-        "share. {networks} In brackets: what is removed, in percent. Costs in the paper's convention, for one call.",
-        small=texts.ordered("criteria"),
-    ),
-    notes=(
-        "MNMG from the gradients of weights collapses behind batch norm: where the norm uses the statistics of the "
-        "batch, a channel before it may be scaled without changing the loss, so the signed products of its weights "
-        "and their gradients sum to zero, in every batch. MNMG-sum and MNMG-mean rank such channels by what is left "
-        "of that: rounding, and the norm's epsilon.",
-        "Sum, mean and max are taken over the weights of a channel.",
-        texts.cuts(main.networks),
-        texts.at("cpu", texts.NO_I3D),
-        texts.at(
-            "paper",
-            "Neuron mask: the gradient of a mask behind the norm, which no scaling cancels. The paper has no such row; "
-            "its SceneFlow rows of the main table rest on MNMG-sum.",
-        ),
-        texts.spreads,
-    ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ranp.choosing.methods import Method, resolve
+from ranp.choosing.methods import resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.measuring import profile
@@ -18,6 +18,8 @@ from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.shelf import Shelf
 from ranp.paper.training.network import make_full, options_of
 from ranp.paper.training.runs import Setting
+from ranp.paper.training.team import Team
+from ranp.progress import Labelled
 from ranp.pruning import Pruned, prune_scored
 from ranp.scoring.score import score_many
 from ranp.scoring.scores import Scores
@@ -60,19 +62,15 @@ class Decision:
         tracer = Tracer(full, setting.example)
         trace = tracer.trace()
         raw = scores_of(cell, full, setting, self.shelf, trace, self.together)
-
-        def selection(method: Method, scores: Scores) -> Selection:
-            return _selection(method, scores, trace, setting)
-
-        own = selection(how, raw)
+        own = self._selection(cell, full, setting, trace, raw)
         largest = own.max_sparsity()
         sparsity = largest if cell.sparsity is None else cell.sparsity
         if cell.sparsity is None and cell.among:
-            sparsity = min(self._largest_of(other, setting) for other in cell.among)
+            sparsity = min(self._largest_of(other, setting.team, setting.progress) for other in cell.among)
         if cell.sparsity is None and cell.at_most is not None:
             sparsity = min(cell.at_most, int(_SHARE * sparsity * 1e4) / 1e4)
         if cell.equal is not None:
-            ours = selection(resolve(OURS), self._ours(full, setting, trace))
+            ours = self._selection(replace(cell, method=OURS, criterion=None), full, setting, trace)
             target = _cost(full, _plan(ours, sparsity), setting.example, cell.equal)
             sparsity = matching(own, lambda plan: _cost(full, plan, setting.example, cell.equal or "") <= target)
         elif cell.method == "snip":  # a share of weights: there is no share of channels to make exact
@@ -99,18 +97,25 @@ class Decision:
         """The cell; ``method`` and ``sparsity`` are named for messages even where they are defaults."""
         return {**self.cell.to_dict(), "method": self.cell.method, "sparsity": self.cell.sparsity}
 
-    def _ours(self, full: nn.Module, setting: Setting, trace: Trace) -> Scores:
-        cell = replace(self.cell, method=OURS, criterion=None)
-        return scores_of(cell, full, setting, self.shelf, trace, self.together)
+    def of_cell(self, team: Team, progress: Labelled | None) -> Pruned:
+        """The slim network of the cell where nothing is trained, or another cell is."""
+        setting = self.cell.setting(team, progress)
+        return self.prune(make_full(setting.task, setting.recipe), setting)
 
-    def _largest_of(self, cell: Cell, setting: Setting) -> float:
+    def _selection(
+        self, cell: Cell, full: nn.Module, setting: Setting, trace: Trace, raw: Scores | None = None
+    ) -> Selection:
+        """What a cell chooses from, on the network and in the setting of its own."""
+        method = resolve(cell.method)
+        scores = raw or scores_of(cell, full, setting, self.shelf, trace, self.together)
+        weighed = method.weigh(scores, method.costs(trace, convention="paper"), setting.task.strength)
+        return Selection.of(weighed, trace, scope=method.scope, seed=setting.recipe.seed)
+
+    def _largest_of(self, cell: Cell, team: Team, progress: Labelled | None) -> float:
         """The largest feasible sparsity of another cell, on a network of its own."""
-        task, recipe = cell.open(), cell.recipe()
-        own = Setting(task, recipe, cell.example(task), setting.team, setting.progress)
-        full = make_full(task, recipe).to(setting.team.device)
-        trace = Tracer(full, own.example).trace()
-        raw = scores_of(cell, full, own, self.shelf, trace, self.together)
-        return _selection(resolve(cell.method), raw, trace, own).max_sparsity()
+        setting = cell.setting(team, progress)
+        full = make_full(setting.task, setting.recipe).to(team.device)
+        return self._selection(cell, full, setting, Tracer(full, setting.example).trace()).max_sparsity()
 
 
 def scores_of(
@@ -155,11 +160,6 @@ def scores_of(
 def _cost(full: nn.Module, plan: Plan, example: Any, resource: str) -> int:
     costs = profile(apply_plan(full, plan, example=example), example, convention="paper")
     return int(getattr(costs, resource))
-
-
-def _selection(method: Method, scores: Scores, trace: Trace, setting: Setting) -> Selection:
-    weighed = method.weigh(scores, method.costs(trace, convention="paper"), setting.task.strength)
-    return Selection.of(weighed, trace, scope=method.scope, seed=setting.recipe.seed)
 
 
 def _plan(own: Selection, sparsity: float) -> Plan:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 from ranp.paper.experiments import main, texts
@@ -41,40 +43,28 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         printed = {(row.method, _MATCHED[row.matched]): row for row in equal_resources(network)}
         for method, equal in _ROWS:
             yield Line(
-                tuple(cell_of(wanted, network, method, equal, seed) for seed in wanted.range),
-                texts.METHODS[method],
-                network,
-                texts.NETWORKS[network],
-                full if method == FULL else printed[method, equal],
-                full,
-                {"network": network, "method": method, "equal": equal or ""},
-                tuple(cell_of(wanted, network, OURS, None, seed) for seed in wanted.range) if equal else (),
+                wanted.runs(partial(cell_of, wanted, network, method, equal)),
+                network=network,
+                printed=full if method == FULL else printed[method, equal],
+                whole=full,
+                key={"network": network, "method": method, "equal": equal or ""},
+                compared=wanted.runs(partial(cell_of, wanted, network, OURS, None)) if equal else (),
             )
 
 
 def _shares(wanted: Wanted, line: Line, results: Results) -> list[float]:
     """Of each seed: what the network takes of what RANP-f takes."""
-    pairs = zip(line.cells, line.compared, strict=False)
-    return [_cost(results, cell, cell.equal) / _cost(results, ours, cell.equal) for cell, ours in pairs]
+    cost = operator.attrgetter(f"slim.{line.cells[0].equal}")
+    return [cost(results[cell]) / cost(results[ours]) for cell, ours in zip(line.cells, line.compared, strict=False)]
 
 
-def _cost(results: Results, cell: Cell, resource: str | None) -> int:
-    return int(getattr(results[cell].slim, resource or ""))
-
-
-def _closeness(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+def _reach(wanted: Wanted, lines: Sequence[Line]) -> list[str]:
     came = [100 * share for line in lines for share in line.measured]
-    yield (
-        f'How close they came, under "of RANP-f\'s": from {min(came):.2f} to {max(came):.2f} % of what RANP-f takes, '
-        "never more. Channels are whole, so it is not met exactly."
-    )
+    return [f"{min(came):.2f} to {max(came):.2f}"]
 
 
 EQUAL_RESOURCES = Experiment(
-    name="equal-resources",
-    title="Random and layer-wise pruning at the resources of RANP-f",
-    heading="Pruning at equal resources",
-    label="tb:similar_resource",
+    **texts.words("equal-resources", reach=_reach, cuts=texts.cuts(lambda wanted: _NETWORKS)),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -92,17 +82,4 @@ EQUAL_RESOURCES = Experiment(
         **texts.numbers(line),
     },
     measure=_shares,
-    caption=texts.caption(
-        "Random and layer-wise pruning remove as many channels as it takes until their network costs no more FLOPs, or "
-        "memory, than that of RANP-f at the paper's sparsity. {networks} In brackets: what is removed of the full "
-        "network, in percent. Costs in the paper's convention, for one call.",
-        small=texts.ordered("methods"),
-    ),
-    notes=(
-        _closeness,
-        "† The method has no feasible sparsity that costs so little: every coupled set of channels kept its best one, "
-        "and as much as possible was removed elsewhere.",
-        texts.cuts(lambda wanted: _NETWORKS),
-        texts.spreads,
-    ),
 )

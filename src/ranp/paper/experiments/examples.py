@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
-from ranp.paper.experiments.studying import by_network, titled
+from ranp.paper.experiments.studying import Drawing, by_network
 from ranp.paper.published import FIGURES
 from ranp.paper.training import evaluation
 from ranp.reporting.folder import RunFolder
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["EXAMPLES", "trained"]
 
 _COUNT = 2
-
-
-def _lines(wanted: Wanted) -> Iterator[Line]:
-    for network in main.networks(wanted):
-        for method in ("full", "random", "ranp-f"):
-            yield main.line_of(wanted, network, method, range(1))
+"""Samples of a task, as ``words.ini`` says."""
 
 
 def trained(folder: Path) -> nn.Module:
@@ -47,34 +38,19 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
         yield texts.PAPERS_FIGURES
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     from ranp.paper.tasks.pictures import pictures
     from ranp.reporting.drawing import examples
 
-    drawn = {}
-    for network, own in () if wanted.resources_only else by_network(lines):
-        networks = {line.name: trained(results.folder(line.cells[0])) for line in own}
-        full = own[0].cells[0]
-        shown = examples(pictures(full.open(), networks, size=full.recipe().size, count=_COUNT))
-        drawn[f"examples-{network}"] = titled(shown, f"{texts.NETWORKS[network]}: truth and predictions")
-    return drawn
-
-
-def _caption(wanted: Wanted) -> str:
-    if wanted.resources_only:
-        return "Nothing is trained, so nothing is predicted: what the networks cost that examples would be of."
-    return (
-        f"{texts.trained_networks(wanted)}: the first {_COUNT} validation samples of each task, the truth "
-        "beside what the full network, one pruned blindly and one pruned by RANP-f say, at the paper's sparsity, seed "
-        "0, after the last epoch. The table tells how good the shown networks are over all validation samples."
-    )
+    networks = {line.name: trained(results.folder(line.cells[0])) for line in lines}
+    full = lines[0].cells[0]
+    shown = pictures(full.open(), networks, size=full.recipe().size, count=_COUNT)
+    yield "", ": truth and predictions", examples(shown)
 
 
 EXAMPLES = Experiment(
-    name="examples",
-    title="Example predictions",
-    label="fig:shapenet_viz, fig:brats_viz, fig:ucf101_viz, fig:sceneflow_viz",
-    lines=_lines,
+    **texts.words("examples"),
+    lines=lambda wanted: main.lines_of(wanted, ("full", "random", "ranp-f"), range(1)),
     columns=_columns,
     record=lambda line: {
         **line.key,
@@ -82,7 +58,5 @@ EXAMPLES = Experiment(
         **texts.cost_numbers(line.slim, names=("gflops", "memory_mb")),
         **{name: line.found[0].figures[name] for name in FIGURES[line.network] if line.found[0].figures},
     },
-    caption=_caption,
-    notes=(texts.KEPT_ONE,),
-    figures=_figures,
+    figures=by_network("examples", _drawn, trained=True),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ranp.choosing.plan import Plan
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.results import Costs, Result
@@ -15,6 +16,7 @@ from ranp.paper.experiments.running import Place
 from ranp.paper.experiments.scales import QUICK
 from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.published import Row
+from ranp.reporting import looks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,6 +81,10 @@ class Wanted:
             **{"trains": not self.resources_only, **scored, **changes},
         )
 
+    def runs(self, make: Callable[[int], Cell]) -> tuple[Cell, ...]:
+        """The cell that ``make`` makes of each seed."""
+        return tuple(map(make, self.range))
+
     def costs_only(self) -> Wanted:
         """The same without training, for experiments that never train."""
         return replace(self, resources_only=True)
@@ -103,6 +109,10 @@ class Results:
         """The run folder of a cell."""
         return self.place.of(cell)
 
+    def plan(self, cell: Cell) -> Plan | None:
+        """What its network was cut by; None for a full one."""
+        return None if cell.method == FULL else Plan.load(self.folder(cell) / "plan.json")
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -110,19 +120,20 @@ class Line:
 
     Attributes:
         cells: What is run, one for each seed.
-        name: Its first entry.
+        name: Its first entry, default the paper's name of the method.
         network: By our name.
-        group: The title above it and its like; ``{layers}`` stands for how many the network has.
+        group: The title above it and its like, default the paper's name of the network; ``{layers}`` stands for how
+            many the network has.
         printed: The paper's row, if it has one.
         whole: The paper's row of the full network, which its reductions are taken against.
-        key: What sets it apart from the others, for programs.
+        key: What sets it apart from the others, for programs; default network and method.
         compared: Other cells that those of the line are compared with.
         found: The results of the cells.
         measured: What the experiment measured of them beside.
     """
 
     cells: tuple[Cell, ...]
-    name: str
+    name: str = ""
     network: str = ""
     group: str = ""
     printed: Row | None = None
@@ -131,6 +142,15 @@ class Line:
     compared: tuple[Cell, ...] = ()
     found: tuple[Result, ...] = ()
     measured: Any = None
+
+    def __post_init__(self) -> None:
+        usual = {
+            "name": looks.TITLES[self.method],
+            "group": looks.NETWORKS.get(self.network, ""),
+            "key": {"network": self.network, "method": self.method},
+        }
+        for name, value in usual.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
 
     @property
     def method(self) -> str:

@@ -59,13 +59,7 @@ def cell_of(wanted: Wanted, method: str) -> Cell:
 
 def _lines(wanted: Wanted) -> Iterator[Line]:
     for method in _BATCH:
-        yield Line(
-            (cell_of(wanted, method),),
-            texts.METHODS[method],
-            _NETWORK,
-            "ShapeNet, {layers}-layer 3D-UNet",
-            key={"network": _NETWORK, "method": method},
-        )
+        yield Line((cell_of(wanted, method),), network=_NETWORK, group="ShapeNet, {layers}-layer 3D-UNet")
 
 
 def curve_of(journal: Sequence[Mapping[str, Any]]) -> Curve:
@@ -161,40 +155,20 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
     return {"fast-training": titled(drawn, f"{lines[0].group}: full and by RANP-f")}
 
 
-def _caption(wanted: Wanted) -> str:
-    network = "The 23-layer 3D-UNet" if wanted.is_paper else "A small 3D-UNet, deeper than that of the main table,"
-    text = (
-        f"{network} on ShapeNet's task, full with batches of 1 and by RANP-f with batches of 4. In brackets: what is "
-        "removed of the full network, in percent."
-    )
-    if wanted.resources_only:
-        return text
-    return text + (
-        " Seconds are those of the steps of training, without validation, by the clock of a machine that may have had "
-        "other work to do, so they repeat roughly only; the same time is that after which the shorter of the two runs "
-        "was over. Loss: mean over an eighth of an epoch. One seed."
-    )
-
-
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
-    words = next(quote.words for quote in quotes(_NETWORK) if "epochs" in quote.figures)
-    yield f"The paper, on 128³ voxels and one GPU, in 40 hours: “{words}”."
-    if any(line.kept_one for line in lines):
-        yield texts.KEPT_ONE
-    if not wanted.is_paper:
-        cut = changes((*_SETTINGS["cpu"].items(), *(_QUICK.items() if wanted.quick else ())))
-        yield f"Cut: as in the main table, but {cut}."
+def _cut(wanted: Wanted, lines: object) -> list[str]:
+    return [changes((*_SETTINGS["cpu"].items(), *(_QUICK.items() if wanted.quick else ())))]
 
 
 FAST_TRAINING = Experiment(
-    name="fast-training",
-    title="Fast training with larger batches",
-    label="fig:convergence",
+    **texts.words(
+        "fast-training",
+        quote=next(quote.words for quote in quotes(_NETWORK) if "epochs" in quote.figures),
+        kept_one=lambda wanted, lines: [texts.KEPT_ONE] if any(line.kept_one for line in lines) else [],
+        cut=_cut,
+    ),
     lines=_lines,
     columns=_columns,
     record=_record,
     measure=_shortest,
-    caption=_caption,
-    notes=(_notes,),
     figures=_figures,
 )

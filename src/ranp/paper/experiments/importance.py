@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import OURS, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.retained import ratios
-from ranp.paper.experiments.studying import by_network, studied, titled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ranp.paper.experiments.studying import Drawing, by_network, studied
 
 __all__ = ["IMPORTANCE", "cell_of"]
 
@@ -85,34 +82,27 @@ def _record(line: Line) -> list[dict[str, Any]]:
     ]
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     from ranp.reporting.drawing import importance, initialisation
 
-    drawn = {}
-    for network, own in by_network(lines):
-        title = f"{texts.NETWORKS[network]}: importance by layer"
-        by_init = {_INITS[line.key["init"]]: line for line in own}
-        studies = {name: line.measured for name, line in by_init.items()}
-        drawn[f"importance-{network}"] = titled(importance(studies["Glorot"]), title)
-        if len(studies) > 1:
-            kept = {}
-            for method in ("vanilla", OURS):
-                for name, line in by_init.items():
-                    result = line.found[0] if method == OURS else results[line.compared[0]]
-                    label = f"{texts.METHODS[method]}, {name}{'†' if result.kept_one else ''}"
-                    kept[label] = [ratios(result)[layer.name] for layer in studies["Glorot"].layers]
-            figure = initialisation(studies, kept)
-            drawn[f"importance-{network}-initialisation"] = titled(figure, f"{title} and initialisation")
-    return drawn
+    by_init = {_INITS[line.key["init"]]: line for line in lines}
+    studies = {name: line.measured for name, line in by_init.items()}
+    yield "", ": importance by layer", importance(studies["Glorot"])
+    if len(studies) > 1:
+        kept = {}
+        for method in ("vanilla", OURS):
+            for name, line in by_init.items():
+                result = line.found[0] if method == OURS else results[line.compared[0]]
+                label = f"{texts.METHODS[method]}, {name}{'†' if result.kept_one else ''}"
+                kept[label] = [ratios(result)[layer.name] for layer in studies["Glorot"].layers]
+        yield "-initialisation", ": importance by layer and initialisation", initialisation(studies, kept)
 
 
 IMPORTANCE = Experiment(
-    name="importance",
-    title="Importance of channels by layer",
-    label="fig:neuron_distribution_mpmg, fig:ort_xn_neuron_value, fig:ort_xn",
+    **texts.words("importance", cuts=texts.cuts(_networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("importance", left=True, text=lambda line: line.name),
+        texts.name("importance"),
         _column("smallest mean of a layer", lambda means: f"{min(means):.3g}"),
         _column("largest", lambda means: f"{max(means):.3g}"),
         _column("largest / smallest", lambda means: f"{max(means) / min(means):.3g}"),
@@ -120,20 +110,5 @@ IMPORTANCE = Experiment(
     ),
     record=_record,
     measure=lambda wanted, line, results: studied(line.cells[0], results.place),
-    caption=texts.caption(
-        "{networks}, scored by MPMG-sum on procedural samples, seed 0: how far apart the mean importances of layers "
-        "are, as scored, balanced (all layers have the same mean) and reweighted by the FLOPs of each layer. The "
-        "drawings have every channel (200 of those of wider layers), the CSV file every layer. The paper draws them "
-        "and prints no figures.",
-        "The paper's 3D-UNets at its sizes",
-        "Small networks",
-    ),
-    notes=(
-        "Layers without any importance, those that are not scored among them, are left out of smallest and largest.",
-        texts.KEPT_ONE.replace(
-            "At this sparsity", "In the drawings of retained channels: at the main table's sparsity"
-        ),
-        texts.cuts(_networks),
-    ),
-    figures=_figures,
+    figures=by_network("importance", _drawn),
 )

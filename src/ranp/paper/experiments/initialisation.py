@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Wanted
-from ranp.paper.published import Row, initialisation
+from ranp.paper.published import initialisation
 
 __all__ = ["INITIALISATION", "ROWS", "cell_of"]
 
@@ -38,27 +38,22 @@ def _alone(wanted: Wanted, network: str, method: str, init: str | None, among: t
 
 def _lines(wanted: Wanted) -> Iterator[Line]:
     for network in main.networks(wanted):
-        printed: dict[tuple[str, str | None], Row] = {(row.method, row.init): row for row in initialisation(network)}
+        printed = {(row.method, row.init): row for row in initialisation(network)}
         for method, init in ROWS:
             yield Line(
                 (cell_of(wanted, network, method, init),),
-                texts.METHODS[method],
-                network,
-                texts.NETWORKS[network],
-                printed[method, init],
-                printed[FULL, None],
-                {"network": network, "method": method, "init": init or ""},
+                network=network,
+                printed=printed[method, init],
+                whole=printed[FULL, None],
+                key={"network": network, "method": method, "init": init or ""},
             )
 
 
 INITIALISATION = Experiment(
-    name="initialisation",
-    title="Glorot and orthogonal initialisation",
-    heading="Resources by initialisation",
-    label="tb:orthogonal",
+    **texts.words("initialisation", cuts=texts.cuts(main.networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
-        Column("method", left=True, text=lambda line: line.name),
+        texts.name("method"),
         Column("initialisation", left=True, text=lambda line: line.key["init"].capitalize()),
         texts.SPARSITY,
         texts.PAPERS_SPARSITY,
@@ -66,16 +61,4 @@ INITIALISATION = Experiment(
         *texts.costs(wanted),
     ),
     record=lambda line: {**line.key, **texts.papers_numbers(line, "sparsity"), **texts.numbers(line)},
-    caption=texts.caption(
-        "Vanilla pruning and RANP-f of networks whose weights were drawn by Glorot's rule and orthogonally, all four "
-        "at the least of their largest feasible sparsities. Nothing is trained. {networks} In brackets: what is "
-        "removed, in percent. Costs in the paper's convention, for one call.",
-        small="Small networks on procedural data; the paper's columns are those of its own networks and data.",
-    ),
-    notes=(
-        "Own largest: the largest feasible sparsity of that method and initialisation alone.",
-        texts.cuts(main.networks),
-        texts.at("paper", "The paper's SceneFlow rows rest on MNMG-sum, ours on MPMG-sum."),
-        texts.at("cpu", "I3D is left out, as in the main table."),
-    ),
 )

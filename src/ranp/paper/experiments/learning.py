@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ranp.paper import tasks
@@ -51,14 +52,10 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
     trained = () if wanted.resources_only else (_TRIVIAL,)
     for name in tasks.names():
         for row in (FULL, OURS, "random", "layerwise", *trained):
-            method = FULL if row == _TRIVIAL else row
-            yield Line(
-                tuple(cell_of(wanted, name, method, seed) for seed in wanted.range),
-                row,
-                group=name,
-                key={"task": name, "network": row},
-                compared=() if row in (FULL, _TRIVIAL) else tuple(cell_of(wanted, name, FULL, s) for s in wanted.range),
-            )
+            full = wanted.runs(partial(cell_of, wanted, name, FULL))
+            own = full if row in (FULL, _TRIVIAL) else wanted.runs(partial(cell_of, wanted, name, row))
+            key = {"task": name, "network": row}
+            yield Line(own, row, group=name, key=key, compared=() if own is full else full)
 
 
 def _figures(wanted: Wanted, line: Line, results: Results) -> dict[str, Any]:
@@ -81,7 +78,7 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
     def of(head: str, text: Any) -> Column:
         return Column(head, text=lambda line: "" if line.name == _TRIVIAL else text(line))
 
-    yield Column("network", left=True, text=lambda line: line.name)
+    yield texts.name("network")
     yield of("channels removed", lambda line: f"{line.mean('removed'):.1%}")
     yield of("parameters", lambda line: f"{line.slim.params:,}")
     yield of("MFLOPs", lambda line: f"{line.slim.flops / 1e6:.1f}")
@@ -98,7 +95,7 @@ def _against(line: Line) -> str:
     return f"{statistics.fmean(found):+.4f} ({', '.join(f'{value:+.4f}' for value in found)})" if found else ""
 
 
-def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+def _recipes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
         if line.name == OURS:
             cell, task = line.cells[0], line.cells[0].open()
@@ -114,9 +111,7 @@ def _notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
 
 
 LEARNING = Experiment(
-    name="learning",
-    title="What slim networks learn",
-    label="none: networks that keep what RANP-f needs",
+    **texts.words("learning", recipes=_recipes),
     lines=_lines,
     columns=_columns,
     record=lambda line: {
@@ -124,13 +119,5 @@ LEARNING = Experiment(
         **({} if line.name == _TRIVIAL else {"sparsity": line.mean("sparsity"), **texts.cost_numbers(line.slim)}),
         **({f"seed_{at}": value for at, value in enumerate(_values(line))} if "own" in line.measured else {}),
     },
-    caption=lambda wanted: (
-        "All networks of a seed see the same samples in the same order; weights of slim networks are drawn anew, as in "
-        "the paper. The sparsity is the paper's of RANP-f, or .95 of the largest feasible one where that is less; "
-        "random and layer-wise pruning get the same, and keep a channel of each layer that they would empty. FLOPs "
-        "(multiply-adds) and memory are the paper's convention, for one sample. “trivial” is the best answer that does "
-        "not look at its input."
-    ),
     measure=_figures,
-    notes=(_notes,),
 )

@@ -6,16 +6,16 @@ those, or the largest feasible one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ranp.paper.experiments import texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Wanted
-from ranp.paper.experiments.texts import METHODS, NETWORKS, NP
+from ranp.paper.experiments.texts import METHODS, NP
 from ranp.paper.published import Row, largest_sparsity, main
 
-__all__ = ["MAIN", "cell_of", "line_of", "networks"]
+__all__ = ["MAIN", "cell_of", "line_of", "lines_of", "networks"]
 
 _CRITERIA = ("mnmg-sum", "neuron-mask")
 """Beside MPMG-sum, for PSM: the paper's rows rest on MNMG-sum there, which behind batch norm is mostly rounding."""
@@ -43,25 +43,22 @@ def cell_of(wanted: Wanted, network: str, method: str, seed: int, **changes: Any
 def line_of(wanted: Wanted, network: str, method: str, seeds: range | None = None, **changes: Any) -> Line:
     """The line of a method, the paper's row beside it."""
     cells = tuple(cell_of(wanted, network, method, seed, **changes) for seed in seeds or wanted.range)
-    return Line(
-        cells,
-        METHODS[method],
-        network,
-        NETWORKS[network],
-        _printed(network, method),
-        _printed(network, FULL),
-        {"network": network, "method": method},
-    )
+    return Line(cells, network=network, printed=_printed(network, method), whole=_printed(network, FULL))
 
 
 def _printed(network: str, method: str) -> Row:
     return next(row for row in main(network) if row.method == method)
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
+def lines_of(wanted: Wanted, methods: Iterable[str], seeds: range | None = None) -> Iterator[Line]:
+    """The lines of these methods, network by network."""
     for network in networks(wanted):
-        for method in METHODS:
-            yield line_of(wanted, network, method)
+        for method in methods:
+            yield line_of(wanted, network, method, seeds)
+
+
+def _lines(wanted: Wanted) -> Iterator[Line]:
+    yield from lines_of(wanted, METHODS)
     for criterion in _CRITERIA if wanted.resources_only and wanted.is_paper else ():
         for method in _WEIGHED:
             line = line_of(wanted, _PSM, method, criterion=criterion)
@@ -73,9 +70,7 @@ def _papers_largest(line: Line) -> str:
 
 
 MAIN = Experiment(
-    name="main",
-    title="Pruning capability of all methods",
-    label="tb:full_table",
+    **texts.words("main", cuts=texts.cuts(networks)),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -92,26 +87,4 @@ MAIN = Experiment(
         **texts.numbers(line),
         **texts.papers_numbers(line),
     },
-    caption=texts.caption(
-        "{networks}",
-        "The paper's networks at its sizes and sparsities, scored on a few procedural samples instead of its data "
-        "sets. In brackets: what is removed, in percent. Costs in the paper's convention.",
-        "Small networks on procedural data, {seeds} seed(s), at the paper's sparsities. In brackets: what is removed "
-        "of the full network, in percent; the paper's reductions and accuracies are those of its own networks and "
-        "data, to compare the order of the methods, not the figures. Costs in the paper's convention, for one sample.",
-    ),
-    notes=(
-        "† At this sparsity the method would leave a layer without channels (the largest feasible one stands under "
-        '"largest"): every coupled set of channels kept its best one instead, and as much as possible was removed '
-        "elsewhere.",
-        texts.SNIP,
-        texts.cuts(networks),
-        texts.at("cpu", texts.NO_I3D),
-        texts.at(
-            "paper",
-            "Without the data sets, rows that need scores (SNIP, vanilla, weighted, RANP) differ from the paper's; "
-            "random and layer-wise rows do not need them.",
-        ),
-        texts.spreads,
-    ),
 )

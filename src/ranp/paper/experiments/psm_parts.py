@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from ranp.choosing.plan import Plan
 from ranp.costs.measuring import profile
+from ranp.costs.profiles import Profile
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Costs
 from ranp.paper.published import psm_parts
-from ranp.paper.published.resource_tables import Part
 from ranp.paper.training.network import make_full
 from ranp.slimming.slim import apply_plan
 
@@ -19,17 +19,16 @@ __all__ = ["PSM_PARTS", "parts"]
 _NETWORK = "psm-sceneflow"
 _METHODS = (FULL, "snip", "random", "layerwise", "ranp-f")
 _CRITERIA = ("mnmg-sum", "neuron-mask")
-_DIMS: Mapping[Part, int] = {"2d": 2, "3d": 3}
+_DIMS: Mapping[str, int] = {"2d": 2, "3d": 3}
 
 
-def parts(cell: Cell, plan: Plan | None) -> dict[Part, Costs]:
+def parts(cell: Cell, plan: Plan | None) -> dict[str, Profile]:
     """What a plan leaves of each part of a cell's network: convolutions, norms and pooling, without activations."""
     task = cell.open()
     example = cell.example(task)
     full = make_full(task, cell.recipe())
     found = profile(full if plan is None else apply_plan(full, plan, example=example), example, convention="paper")
-    each = {part: found.part(dims=dims) for part, dims in _DIMS.items()}
-    return {part: Costs(costs.params, costs.flops, costs.memory) for part, costs in each.items()}
+    return {part: found.part(dims=dims) for part, dims in _DIMS.items()}
 
 
 def _lines(wanted: Wanted) -> Iterator[Line]:
@@ -47,26 +46,22 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
                 texts.METHODS[method] + (f", by {criterion}" if criterion else ""),
                 _NETWORK,
                 f"{part.upper()} layers",
-                None if criterion else by_method[method],
-                by_method[FULL],
-                {"part": part, "method": method, "criterion": criterion or ""},
-                (main.cell_of(wanted, _NETWORK, FULL, 0),),
+                printed=None if criterion else by_method[method],
+                whole=by_method[FULL],
+                key={"part": part, "method": method, "criterion": criterion or ""},
+                compared=(main.cell_of(wanted, _NETWORK, FULL, 0),),
             )
 
 
-def _measured(wanted: Wanted, line: Line, results: Results) -> dict[Part, tuple[Costs, Costs]]:
+def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, tuple[Costs, Profile]]:
     """Of each part what the plans leave, the mean over seeds, and what the full network has."""
-    plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
-    found = [parts(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]
+    found = [parts(cell, results.plan(cell)) for cell in line.cells]
     full = parts(line.compared[0], None)
     return {part: (Costs.mean([one[part] for one in found]), full[part]) for part in _DIMS}
 
 
 PSM_PARTS = Experiment(
-    name="psm-parts",
-    title="What is left of the 2D and the 3D layers of PSM",
-    heading="2D and 3D layers of PSM",
-    label="tb:2d_pruning",
+    **texts.words("psm-parts", cuts=texts.cuts(lambda wanted: (_NETWORK,))),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -82,23 +77,4 @@ PSM_PARTS = Experiment(
         **texts.papers_numbers(line),
     },
     measure=_measured,
-    caption=texts.caption(
-        "What the plans of the main table leave of the 2D layers of PSM, which see both images, and of its 3D layers. "
-        "{networks} In brackets: what is removed of that part, in percent. Costs in the paper's convention, for one "
-        "call, of convolutions, norms and pooling; activations are in neither part, so memory does not add up to the "
-        "whole.",
-        "The paper's network at its size, scored on a few procedural samples instead of SceneFlow.",
-        "A small network, means over {seeds} seed(s), beside the reductions of the paper's.",
-    ),
-    notes=(
-        texts.KEPT_ONE,
-        texts.SNIP,
-        texts.cuts(lambda wanted: (_NETWORK,)),
-        texts.at(
-            "paper",
-            "The paper's RANP-f rests on MNMG-sum here. Its authors took the inputs of a transposed convolution for "
-            "its neurons, and count a pruned one with inputs and outputs the other way round; here its outputs are its "
-            "neurons, so the random and layer-wise rows, which need no data, differ from the paper's too.",
-        ),
-    ),
 )

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ranp.costs.profiles import Profile
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.paper.experiments.cell import Cell
 
-__all__ = [
-    "LAST",
-    "NAME",
-    "Costs",
-    "Result",
-    "Spread",
-    "make_folder",
-    "over_last_epochs",
-    "over_seeds",
-    "read",
-    "write",
-]
+__all__ = ["NAME", "Costs", "Result", "Spread", "make_folder", "over_last_epochs", "over_seeds", "read", "write"]
 
 NAME = "result.json"
 KIND, VERSION = "ranp-result", 2
@@ -62,7 +52,12 @@ class Costs:
         return self.memory * _MB
 
     @classmethod
-    def mean(cls, found: Sequence[Costs]) -> Costs:
+    def of(cls, found: Profile) -> Costs:
+        """Of a profile."""
+        return cls(found.params, found.flops, found.memory)
+
+    @classmethod
+    def mean(cls, found: Sequence[Any]) -> Costs:
         """The mean of several, to whole numbers; seeds score differently."""
         return cls(
             *(round(sum(getattr(one, name) for one in found) / len(found)) for name in ("params", "flops", "memory"))
@@ -95,7 +90,7 @@ class Result:
     kept_one: bool
     widths: Mapping[str, tuple[int, int]]
     epochs: tuple[Mapping[str, Any], ...] = ()
-    versions: Mapping[str, str] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def figures(self) -> dict[str, float]:
@@ -162,18 +157,7 @@ def write(folder: Path, result: Result) -> None:
         StorageError: The folder cannot be made or written to.
     """
     make_folder(folder)
-    value = {
-        "cell": result.cell.to_dict(),
-        "full": asdict(result.full),
-        "slim": asdict(result.slim),
-        "sparsity": result.sparsity,
-        "removed": result.removed,
-        "largest": result.largest,
-        "kept_one": result.kept_one,
-        "widths": {name: list(pair) for name, pair in result.widths.items()},
-        "epochs": [dict(record) for record in result.epochs],
-        "versions": dict(result.versions or {}),
-    }
+    value = {**asdict(result), "cell": result.cell.to_dict()}
     atomic.write_json(folder / NAME, value, kind=KIND, version=VERSION)
 
 
@@ -189,16 +173,14 @@ def read(folder: Path) -> Result | None:
     try:
         value = atomic.read_json(path, kind=KIND, version=VERSION)
         return Result(
-            cell=Cell.from_dict(value["cell"]),
-            full=_costs(value["full"]),
-            slim=_costs(value["slim"]),
-            sparsity=float(value["sparsity"]),
-            removed=float(value["removed"]),
-            largest=value["largest"],
-            kept_one=bool(value["kept_one"]),
-            widths={name: (int(pair[0]), int(pair[1])) for name, pair in value["widths"].items()},
-            epochs=tuple(value["epochs"]),
-            versions=value["versions"],
+            **{
+                **value,
+                "cell": Cell.from_dict(value["cell"]),
+                "full": _costs(value["full"]),
+                "slim": _costs(value["slim"]),
+                "widths": {name: (int(pair[0]), int(pair[1])) for name, pair in value["widths"].items()},
+                "epochs": tuple(value["epochs"]),
+            }
         )
     except StorageError as error:
         raise StorageError(f"{error} Remove it to run the cell again.") from error

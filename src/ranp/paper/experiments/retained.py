@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.results import Result
-from ranp.paper.experiments.studying import by_network, titled
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ranp.paper.experiments.studying import Drawing, by_network
 
 __all__ = ["RETAINED", "ratios"]
 
@@ -25,12 +21,6 @@ def ratios(result: Result) -> dict[str, float]:
     return {name: kept / channels for name, (kept, channels) in result.widths.items()}
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
-    for network in main.networks(wanted):
-        for method in _METHODS:
-            yield main.line_of(wanted, network, method, range(1))
-
-
 def _of_shares(head: str, text: Callable[[Sequence[float]], str]) -> Column:
     return Column(head, text=lambda line: text(list(ratios(line.found[0]).values())))
 
@@ -41,25 +31,18 @@ def _least(line: Line) -> str:
     return "{} ({} of {})".format(name, *line.found[0].widths[name])
 
 
-def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+def _drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Iterator[Drawing]:
     from ranp.reporting.drawing import retained
 
-    drawn = {}
-    for network, own in by_network(lines):
-        shares = {line.method: ratios(line.found[0]) for line in own}
-        layers = list(shares[_METHODS[0]])
-        curves = {method: [of[name] for name in layers] for method, of in shares.items()}
-        sparsity = 100 * own[-1].found[0].sparsity
-        title = f"{texts.NETWORKS[network]}: channels retained at {sparsity:.2f} % sparsity"
-        drawn[f"retained-{network}"] = titled(retained(curves, layers), title)
-    return drawn
+    shares = {line.method: ratios(line.found[0]) for line in lines}
+    layers = list(shares[_METHODS[0]])
+    curves = {method: [of[name] for name in layers] for method, of in shares.items()}
+    yield "", f": channels retained at {100 * lines[-1].found[0].sparsity:.2f} % sparsity", retained(curves, layers)
 
 
 RETAINED = Experiment(
-    name="retained",
-    title="Channels retained by layer",
-    label="fig:shapenet_neuron_ratio_per_layer, fig:neuron_distribution_mpmg",
-    lines=_lines,
+    **texts.words("retained"),
+    lines=lambda wanted: main.lines_of(wanted, _METHODS, range(1)),
     columns=lambda wanted, lines: (
         texts.METHOD,
         texts.REMOVED,
@@ -74,15 +57,5 @@ RETAINED = Experiment(
         {**line.key, "layer": name, "kept": kept, "channels": channels}
         for name, (kept, channels) in line.found[0].widths.items()
     ],
-    caption=texts.caption(
-        "{networks} at the paper's sparsities, seed 0: the share of its channels that each layer retains. The drawings "
-        "and the CSV file have every layer. The paper draws such ratios and prints no figures.",
-        texts.PAPERS,
-        texts.SMALL,
-    ),
-    notes=(
-        texts.KEPT_ONE,
-        "Layers whose channels must all stay, such as the last one, retain all of them.",
-    ),
-    figures=_figures,
+    figures=by_network("retained", _drawn),
 )

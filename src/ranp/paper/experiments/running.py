@@ -13,7 +13,7 @@ import os
 import platform
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,13 @@ from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import Decision
 from ranp.paper.experiments.results import Costs, Result, make_folder, read, write
 from ranp.paper.experiments.shelf import Shelf, claimed
+from ranp.paper.tasks.task import Task
 from ranp.paper.training import train
 from ranp.paper.training.network import make_full, make_slim, whole
-from ranp.paper.training.runs import Setting, records
+from ranp.paper.training.runs import of_run, records
 from ranp.paper.training.team import Team, joined
-from ranp.progress import Labelled
-from ranp.progress import Labelled as Progress
-from ranp.pruning import Pruned
+from ranp.progress import Labelled, silent
+from ranp.reporting.folder import versions
 
 __all__ = ["Labelled", "Place", "run_all", "run_cell"]
 
@@ -64,7 +64,7 @@ class Place:
         return Shelf(self.folder / "scores")
 
 
-def run_cell(cell: Cell, place: Place, progress: Progress | None = None, together: Sequence[str] = ()) -> Result:
+def run_cell(cell: Cell, place: Place, progress: Labelled | None = None, together: Sequence[str] = ()) -> Result:
     """Runs a cell, or goes on with it, or reads what came out of it.
 
     Args:
@@ -82,39 +82,38 @@ def run_cell(cell: Cell, place: Place, progress: Progress | None = None, togethe
     with joined(place.device) as team:
         decision = None if cell.method == FULL else Decision(cell.origin or cell, place.shelf, tuple(together))
         run = _trained if cell.trains else _decided
-        result = run(cell, place, decision, team, progress)
+        result = run(cell, folder, decision, team, progress)
         if team.leads:
             write(folder, result)
     return result
 
 
-def _trained(cell: Cell, place: Place, decision: Decision | None, team: Team, progress: Progress | None) -> Result:
-    task, folder, recipe = cell.open(), place.of(cell), cell.recipe()
-    plan = None
-    if cell.origin is not None and decision is not None and not (folder / "recipe.json").is_file():
-        plan = _pruned(cell.origin, decision, team, progress).plan
+def _trained(cell: Cell, folder: Path, decision: Decision | None, team: Team, progress: Labelled | None) -> Result:
+    task, plan = cell.open(), None
+    if cell.origin is not None and decision is not None:  # the plan is another task's; a run that goes on has it
+        begun = (folder / "recipe.json").is_file()
+        plan, decision = None if begun else decision.of_cell(team, progress).plan, None
     run = train(
         task,
         folder,
-        recipe=recipe,
+        recipe=cell.recipe(),
         plan=plan,
-        pruning=None if cell.origin is not None else decision,
+        pruning=decision,
         resume=True,
         team=team,
         about={"cell": cell.to_dict()},
         progress=progress,
     )
-    epochs = [record for record in records(folder) if record["kind"] == "epoch"]
-    return _result(cell, task, run.plan, tuple(epochs))
+    return _result(cell, task, run.plan, tuple(record for record in records(folder) if record["kind"] == "epoch"))
 
 
-def _decided(cell: Cell, place: Place, decision: Decision | None, team: Team, progress: Progress | None) -> Result:
+def _decided(cell: Cell, folder: Path, decision: Decision | None, team: Team, progress: Labelled | None) -> Result:
     """What a network costs, without training it."""
-    task, folder = cell.open(), place.of(cell)
+    task = cell.open()
     if decision is None:
-        return _result(cell, task, whole(make_full(task, cell.recipe())), ())
-    pruned = _pruned(cell.origin or cell, decision, team, progress)
-    result = _result(cell, task, pruned.plan, ())
+        return _result(cell, task, whole(make_full(task, cell.recipe())))
+    pruned = decision.of_cell(team, progress)
+    result = _result(cell, task, pruned.plan)
     if team.leads:
         make_folder(folder)
         pruned.plan.save(folder / "plan.json")
@@ -122,29 +121,20 @@ def _decided(cell: Cell, place: Place, decision: Decision | None, team: Team, pr
     return result
 
 
-def _pruned(cell: Cell, decision: Decision, team: Team, progress: Progress | None) -> Pruned:
-    task, recipe = cell.open(), cell.recipe()
-    return decision.prune(make_full(task, recipe), Setting(task, recipe, cell.example(task), team, progress))
-
-
-def _result(cell: Cell, task: Any, plan: Plan, epochs: tuple[Any, ...]) -> Result:
+def _result(cell: Cell, task: Task, plan: Plan, epochs: tuple[Mapping[str, Any], ...] = ()) -> Result:
     full, example = make_full(task, cell.recipe()), cell.example(task)
-    before = profile(full, example, convention="paper")
     slim = full if cell.method == FULL else make_slim(full, plan, cell.recipe(), example)
-    after = profile(slim, example, convention="paper")
-    from ranp import __version__
-
     return Result(
         cell=cell,
-        full=Costs(before.params, before.flops, before.memory),
-        slim=Costs(after.params, after.flops, after.memory),
+        full=Costs.of(profile(full, example, convention="paper")),
+        slim=Costs.of(profile(slim, example, convention="paper")),
         sparsity=plan.sparsity.requested,
         removed=plan.sparsity.of_channels,
         largest=plan.settings.get("largest"),
         kept_one=bool(plan.settings.get("exact")),
         widths={name: (len(kept), plan.channels[name]) for name, kept in plan.kept.items()},
         epochs=epochs,
-        versions={"ranp": __version__, "torch": str(torch.__version__), "python": platform.python_version()},
+        versions={**versions(), "python": platform.python_version()},
     )
 
 
@@ -164,7 +154,7 @@ def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Labelle
         RanpError: Cells cannot be run. The others are finished all the same; the message names those that are not.
     """
     wanted = list(dict.fromkeys(cells))
-    told = told or _silent
+    told = told or silent
     failed = _work(wanted, place, told) if jobs == 1 else _workers(wanted, place, jobs, told)
     if failed:
         names = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
@@ -187,8 +177,9 @@ def _work(cells: Sequence[Cell], place: Place, told: Labelled) -> dict[str, str]
                 if not mine:
                     continue
                 was_there = read(place.of(cell)) is not None
+                progress = of_run(f"{cell.task} {cell.method} {cell.seed}", told)
                 try:
-                    result = run_cell(cell, place, _under(cell, told), together[_scoring(cell)])
+                    result = run_cell(cell, place, progress, together[_scoring(cell)])
                 except RanpError as error:
                     failed[cell.id] = str(error)
                     told("failed", number, len(cells), f"{cell.id}: {error}")
@@ -266,21 +257,7 @@ def _worker(cells: list[Cell], place: Place, threads: int, messages: Any) -> Non
     messages.put(("done", failed))
 
 
-def _under(cell: Cell, told: Labelled) -> Progress:
-    """The progress of a cell under its own name."""
-
-    def tell(label: str, done: int, total: int, remark: str) -> None:
-        if label in ("training", "scoring"):
-            told(f"{label} {cell.task} {cell.method} {cell.seed}", done, total, remark)
-
-    return tell
-
-
 def _summary(cell: Cell, result: Result) -> str:
     figures = ", ".join(f"{name} {value:.4f}" for name, value in list(result.figures.items())[:3])
     share = result.slim.flops / result.full.flops
     return f"{cell.id}: {result.removed:.1%} of the channels removed, {share:.1%} of the FLOPs; {figures}"
-
-
-def _silent(label: str, done: int, total: int, remark: str) -> None:
-    """Tells nobody."""

@@ -7,6 +7,7 @@ size of training: how far they agree, and what both networks cost and reach.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from ranp.choosing.plan import Plan
 from ranp.paper.experiments import main, texts
@@ -25,7 +26,6 @@ _SMALL: Mapping[str, Mapping[str, int]] = {
 }
 _PRINTED = {"unet3d-shapenet": "large", "unet3d-brats": "small"}
 """Where the paper planned each network."""
-_CORRELATION = "Rank correlation: Spearman's, of the raw scores inside each layer, mean weighted by channels."
 _SHARED = {"shared": "channels in both %", "chance": "by chance %", "apart": "widths apart %"}
 
 
@@ -46,25 +46,18 @@ def _settings(wanted: Wanted, network: str) -> tuple[Setting, ...]:
 def _lines(wanted: Wanted) -> Iterator[Line]:
     for network, planned in _PRINTED.items():
         printed = {row.method: row for row in main_table(network)}
-        cells = {
-            row: tuple(cell_of(wanted, network, row, seed) for seed in wanted.range) for row in (FULL, "large", "small")
-        }
+        cells = {row: wanted.runs(partial(cell_of, wanted, network, row)) for row in (FULL, "large", "small")}
         trained = cells[FULL][0].recipe().size
         for row, own in cells.items():
-            method = own[0].method
+            planned_at = {FULL: "", "large": str(trained), "small": str(own[0].size)}[row]
             yield Line(
                 own,
-                texts.METHODS[method],
-                network,
-                f"{texts.NETWORKS[network]}, trained at {trained}³",
-                printed[method] if row in (FULL, planned) else None,
-                printed[FULL],
-                {
-                    "network": network,
-                    "plan_size": {FULL: "", "large": str(trained), "small": str(own[0].size)}[row],
-                    "train_size": trained,
-                },
-                cells["large"] if row == "small" else (),
+                network=network,
+                group=f"{texts.NETWORKS[network]}, trained at {trained}³",
+                printed=printed[own[0].method] if row in (FULL, planned) else None,
+                whole=printed[FULL],
+                key={"network": network, "plan_size": planned_at, "train_size": trained},
+                compared=cells["large"] if row == "small" else (),
             )
 
 
@@ -87,26 +80,18 @@ def _mean(line: Line, name: str) -> float | str:
     return sum(values) / len(values) if values else ""
 
 
-def _compared_text(name: str) -> Callable[[Line], str]:
-    return lambda line: texts.percent(line.measured.get(name, ()))
-
-
-def _correlation(line: Line) -> str:
-    mean = _mean(line, "correlation")
-    return mean if isinstance(mean, str) else f"{mean:.3f}"
+def _column(head: str, name: str, text: Callable[[float], str]) -> Column:
+    return Column(head, text=lambda line: text(float(_mean(line, name))) if line.measured.get(name) else "")
 
 
 SCALABILITY = Experiment(
-    name="scalability",
-    title="Plans made at a small size, networks trained at a large one",
-    heading="Plans made at a small size",
-    label="scalability (introduction and experimental setup)",
+    **texts.words("scalability", cuts=texts.cuts(lambda wanted: _PRINTED, _settings)),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
         Column("planned at", text=lambda line: f"{line.key['plan_size']}³" if line.pruned else ""),
-        *(Column(head, text=_compared_text(name)) for name, head in _SHARED.items()),
-        *(() if wanted.resources_only else (Column("rank correlation", text=_correlation),)),
+        *(_column(head, name, lambda share: f"{100 * share:.2f}") for name, head in _SHARED.items()),
+        *(() if wanted.resources_only else (_column("rank correlation", "correlation", "{:.3f}".format),)),
         *texts.costs(wanted),
         *texts.merit(wanted),
     ),
@@ -119,23 +104,4 @@ SCALABILITY = Experiment(
         **texts.numbers(line),
     },
     measure=_compared,
-    caption=texts.caption(
-        "RANP-f at the paper's sparsity with scores taken on samples of the size of training, and on small ones. "
-        "{networks} In brackets: what is removed of the full network, in percent. Costs in the paper's convention, for "
-        "one call at the size of training.",
-        "The paper's networks at its sizes of training, scored on a few procedural samples instead of its data sets.",
-    ),
-    notes=(
-        "Channels in both: those that both plans keep, of those that the plan of the large size keeps, in layers that "
-        "either cuts. By chance: what that would be if channels were drawn blindly at the same widths. Widths apart: "
-        "the differences of the layers' widths, added up, of all widths of the large plan.",
-        lambda wanted, lines: () if wanted.resources_only else (_CORRELATION,),
-        "Reweighting sees the ratios of the layers' costs alone, which in a 3D-UNet are the same at every size that "
-        "its poolings divide without rest.",
-        "The paper plans ShapeNet at the size of training and BraTS at the small one; those rows have the paper's "
-        "figures beside them.",
-        texts.KEPT_ONE,
-        texts.cuts(lambda wanted: _PRINTED, _settings),
-        texts.spreads,
-    ),
 )

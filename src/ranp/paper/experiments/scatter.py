@@ -17,12 +17,6 @@ __all__ = ["SCATTER"]
 _SHARES = {"gflops": "flops_share", "memory_mb": "memory_share"}
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
-    for network in main.networks(wanted):
-        for method in texts.METHODS:
-            yield main.line_of(wanted, network, method)
-
-
 def _record(line: Line) -> dict[str, Any]:
     slim, full = line.slim, line.full
     record: dict[str, Any] = {
@@ -68,18 +62,9 @@ def _figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[st
 
 
 SCATTER = Experiment(
-    name="scatter",
-    title="FLOPs against memory of all methods",
-    label="fig:fig_all",
-    lines=_lines,
+    **texts.words("scatter"),
+    lines=lambda wanted: main.lines_of(wanted, texts.METHODS),
     columns=_columns,
     record=_record,
-    caption=texts.caption(
-        "{networks}: what each method leaves, beside the same of the paper's table. Costs in the paper's convention, "
-        "of one sample; in the drawings as shares of the full network's, on logarithmic axes, bottom-left is best.",
-        "The paper's networks at its sizes, scored on procedural samples instead of its data sets",
-        "Small networks on procedural data at the paper's sparsities, mean over the main table's seeds",
-    ),
-    notes=(texts.KEPT_ONE, texts.SNIP),
     figures=_figures,
 )

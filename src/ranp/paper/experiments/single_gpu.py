@@ -15,7 +15,7 @@ from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Results, Wanted
 from ranp.paper.experiments.scales import changes, told
 from ranp.paper.experiments.transfer import SPARSITY
-from ranp.paper.published import OnGpus, Row, quotes, single_gpu
+from ranp.paper.published import Row, quotes, single_gpu
 from ranp.paper.published import main as main_table
 from ranp.paper.recipe import Setting
 from ranp.paper.training.network import make_full
@@ -76,17 +76,16 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
     for printed in single_gpu():
         network, method = printed.network, printed.method
         yield Line(
-            tuple(cell_of(wanted, network, method, seed) for seed in wanted.range),
-            texts.METHODS[method],
-            network,
-            "ShapeNet, 3D-UNet",
-            _costs(printed),
-            _costs(next(row for row in single_gpu() if (row.network, row.method) == (network, FULL))),
-            {"network": network, "method": method, "paper_batch": printed.batch, "paper_gpus": printed.gpus},
+            wanted.runs(functools.partial(cell_of, wanted, network, method)),
+            network=network,
+            group=texts.NETWORKS[_SHALLOW],
+            printed=_costs(printed),
+            whole=_costs(next(row for row in single_gpu() if (row.network, row.method) == (network, FULL))),
+            key={"network": network, "method": method, "paper_batch": printed.batch, "paper_gpus": printed.gpus},
         )
 
 
-def _costs(printed: OnGpus) -> Row:
+def _costs(printed: Row) -> Row:
     """The paper's row with its costs: of the shallow network from its main table, of the deep one from its text."""
     if printed.network == _SHALLOW:
         return replace(main_table(_SHALLOW)[0], figures=printed.figures)
@@ -97,8 +96,7 @@ def _costs(printed: OnGpus) -> Row:
 
 def _measured(wanted: Wanted, line: Line, results: Results) -> dict[str, float]:
     """Means over seeds: the peak of a step of the recipe's batch, and the largest batches."""
-    plans = [Plan.load(results.folder(cell) / "plan.json") if line.pruned else None for cell in line.cells]
-    steps = [StepMemory(cell, plan) for cell, plan in zip(line.cells, plans, strict=True)]
+    steps = [StepMemory(cell, results.plan(cell)) for cell in line.cells]
     batch = line.cells[0].recipe().batch
     found: dict[str, Sequence[int]] = {"step": [step.peak(batch) for step in steps]}
     found |= {f"batch_in_{limit}_gib": [step.largest_batch(limit * _GIB) for step in steps] for limit in _LIMITS}
@@ -121,25 +119,16 @@ def _columns(wanted: Wanted, lines: Sequence[Line]) -> Iterator[Column]:
     yield from texts.merit(wanted)
 
 
-def _notes(wanted: Wanted, lines: object) -> Iterator[str]:
-    recipe = cell_of(wanted, _DEEP, FULL, 0).recipe()
-    yield (
-        "Predicted: the peak of a whole training step with cross entropy in float32 and the state of "
-        f"{recipe.optimiser} as the recipe sets it, by `ranp.training_memory`: forward and backward pass, gradients on "
-        "their way and what convolutions allocate while they run, with the kernels of the CPU that made this table. A "
-        "GPU's own workspaces differ, and fragmentation and what the driver takes come on top."
-    )
-    yield texts.KEPT_ONE
-    if not wanted.is_paper:
-        cut = told(wanted.scale, "shapenet", quick=wanted.quick)
-        yield f"Cut: {cut}; the deeper network with {changes(_deeper(wanted))}."
+def _optimiser(wanted: Wanted, lines: object) -> list[str]:
+    return [cell_of(wanted, _DEEP, FULL, 0).recipe().optimiser]
+
+
+def _cut(wanted: Wanted, lines: object) -> list[str]:
+    return [f"{told(wanted.scale, 'shapenet', quick=wanted.quick)}; the deeper network with {changes(_deeper(wanted))}"]
 
 
 SINGLE_GPU = Experiment(
-    name="single-gpu",
-    title="A 23-layer network on a single GPU",
-    heading="A deeper network on a single GPU",
-    label="tb:single_GPU",
+    **texts.words("single-gpu", optimiser=_optimiser, cut=_cut),
     lines=_lines,
     columns=_columns,
     record=lambda line: {
@@ -153,13 +142,4 @@ SINGLE_GPU = Experiment(
         **texts.numbers(line),
     },
     measure=_measured,
-    caption=texts.caption(
-        "What a deeper network costs, full and pruned by RANP-f, and how many samples of a training step fit into the "
-        "memory of one GPU. {networks} In brackets: what is removed of the full network, in percent. Costs in the "
-        "paper's convention, for one call.",
-        "The paper's networks at its sizes, scored on a few procedural samples instead of ShapeNet.",
-        "Small networks on procedural data, {seeds} seed(s), all trained with the same batch; the paper's columns are "
-        "those of its own networks and data.",
-    ),
-    notes=(_notes, texts.spreads),
 )

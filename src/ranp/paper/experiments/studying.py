@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.deciding import OURS, scores_of
-from ranp.paper.experiments.experiment import Line
+from ranp.paper.experiments.experiment import Line, Results, Wanted
 from ranp.paper.experiments.running import Place
 from ranp.paper.training.network import make_full
-from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
+from ranp.reporting import looks
 from ranp.reporting.study import Study, study
 from ranp.tracing import trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["by_network", "studied", "titled"]
+__all__ = ["Drawing", "by_network", "studied", "titled"]
+
+Drawing = tuple[str, str, "Figure"]
+"""The end of the name of a drawing's file, the end of its title, both behind the network; and the drawing."""
 
 _INCHES = 0.24
 """Of a title above a drawing."""
@@ -34,16 +37,16 @@ def studied(cell: Cell, place: Place, compare: Sequence[str] = (), points: int =
         compare: Methods to sweep besides.
         points: Sparsities up to the largest feasible one.
     """
-    task, recipe = cell.open(), cell.recipe()
-    full, example = make_full(task, recipe), cell.example(task)
-    found = trace(full, example)
-    raw = scores_of(cell, full, Setting(task, recipe, example, Team()), place.shelf, found)
+    setting = cell.setting(Team())
+    full, strength = make_full(setting.task, setting.recipe), setting.task.strength
+    found = trace(full, setting.example)
+    raw = scores_of(cell, full, setting, place.shelf, found)
     return study(
         full,
-        example,
+        setting.example,
         raw,
         method=OURS,
-        strength=task.strength,
+        strength=strength,
         compare=compare,
         points=points,
         trace=found,
@@ -70,6 +73,22 @@ def titled(figure: Figure, title: str) -> Figure:
     return figure
 
 
-def by_network(lines: Iterable[Line]) -> list[tuple[str, list[Line]]]:
-    """The lines of each network, which follow each other."""
-    return [(network, list(own)) for network, own in itertools.groupby(lines, key=lambda line: line.network)]
+def by_network(
+    stem: str, draw: Callable[[Wanted, list[Line], Results], Iterable[Drawing]], *, trained: bool = False
+) -> Callable[[Wanted, Sequence[Line], Results], dict[str, Figure]]:
+    """The drawings of an experiment, network by network.
+
+    Args:
+        stem: How the names of their files begin.
+        draw: Makes those of a network of its lines.
+        trained: There are none where nothing is trained.
+    """
+
+    def figures(wanted: Wanted, lines: Sequence[Line], results: Results) -> dict[str, Figure]:
+        found = {}
+        for network, own in itertools.groupby(lines, key=lambda line: line.network):
+            for end, title, figure in () if trained and wanted.resources_only else draw(wanted, list(own), results):
+                found[f"{stem}-{network}{end}"] = titled(figure, looks.NETWORKS[network] + title)
+        return found
+
+    return figures

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from ranp.paper.experiments.experiment import Line, Note, Wanted
-from ranp.paper.experiments.results import Costs, Result, Spread, over_last_epochs, over_seeds
+from ranp.paper.experiments.results import Result, Spread, over_last_epochs, over_seeds
 from ranp.paper.experiments.scales import changes, told
 from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
 from ranp.paper.recipe import Setting
 from ranp.reporting import looks
 
-KEPT_ONE = (
-    "† At this sparsity the method would leave a layer without channels: every coupled set of channels kept its best "
-    "one instead, and as much as possible was removed elsewhere."
-)
+_WORDS = configparser.ConfigParser(interpolation=None)
+_WORDS.read_string(files(__package__).joinpath("words.ini").read_text(encoding="utf-8"))
+_NOTE = re.compile(r"(\[(?P<when>\w+)\] )?(?P<text>.*)")
+_MADE = re.compile(r"\{(\w+)\}")
+TABLES = tuple(name for name in _WORDS.sections() if name != "sentences")
+"""The tables that there are words for, in the order of the paper."""
+KEPT_ONE = _WORDS["sentences"]["kept_one"]
 """What the mark behind a method means."""
-SNIP = "SNIP's sparsity is a share of single weights, at most the largest feasible one."
-NO_I3D = "I3D is left out: its last pooling needs 224 pixels."
-PAPERS_NETWORKS = "The paper's networks at its sizes, scored on a few procedural samples instead of its data sets."
-SMALL_NETWORKS = (
-    "Small networks on procedural data, {seeds} seed(s); the paper's columns are those of its own networks and data."
-)
-PAPERS, SMALL = "The paper's networks at its sizes", "Small networks on procedural data"
 
 METHODS, NETWORKS = looks.TITLES, looks.NETWORKS
 """The methods of the main table by the paper's names, in its order; and its networks."""
@@ -70,6 +69,11 @@ def marked(line: Line) -> str:
 METHOD = Column("method", left=True, text=marked)
 
 
+def name(head: str) -> Column:
+    """The name of a line, without a mark."""
+    return Column(head, left=True, text=lambda line: line.name)
+
+
 def share(head: str, name: str) -> Column:
     """A share of each result in percent, such as ``"sparsity"``; nothing for the full network."""
     return Column(head, text=lambda line: percent(line.values(name)) if line.pruned else "")
@@ -91,7 +95,7 @@ def costs(
     names: Iterable[str] = COSTS,
     *,
     beside: bool = True,
-    of: Callable[[Line], tuple[Costs, Costs]] = lambda line: (line.slim, line.full),
+    of: Callable[[Line], tuple[Any, Any]] = lambda line: (line.slim, line.full),
 ) -> Iterator[Column]:
     """Parameters, FLOPs and memory, and what is removed of them.
 
@@ -107,7 +111,7 @@ def costs(
             yield _papers_cost(wanted, name)
 
 
-def _cost(wanted: Wanted, name: str, of: Callable[[Line], tuple[Costs, Costs]]) -> Column:
+def _cost(wanted: Wanted, name: str, of: Callable[[Line], tuple[Any, Any]]) -> Column:
     unit = 1000.0 if name == "gflops" and not wanted.is_paper else 1.0
 
     def text(line: Line) -> str:
@@ -212,28 +216,44 @@ def merit_numbers(line: Line) -> dict[str, Any]:
     return found
 
 
-def caption(text: str, paper: str = PAPERS_NETWORKS, small: str = SMALL_NETWORKS) -> Callable[[Wanted], str]:
-    """A caption in which ``{networks}`` stands for a sentence by the scale, and there ``{seeds}`` for how many."""
+def words(name: str, **made: Note) -> dict[str, Any]:
+    """The words around a table out of ``words.ini``, which says how they are written.
 
-    def made(wanted: Wanted) -> str:
-        return text.format(networks=(paper if wanted.is_paper else small).format(seeds=len(wanted.range)))
+    Args:
+        name: Of the table, and of the words.
+        **made: What a name in a note stands for, beside the sentences that tables share.
+    """
+    said = _WORDS[name]
+    known: dict[str, Note] = {**_WORDS["sentences"], "spreads": _spreads, **made}
 
-    return made
+    def caption(wanted: Wanted) -> str:
+        text = said.get("untrained", said["caption"]) if wanted.resources_only else said["caption"]
+        seeds = len(wanted.range)
+        return text.format(networks=said[wanted.scale].format(seeds=seeds), seeds=seeds)
+
+    def notes(wanted: Wanted, lines: Sequence[Line]) -> Iterator[str]:
+        now = (None, wanted.scale, "untrained" if wanted.resources_only else "trained")
+        for note in filter(None, map(_NOTE.fullmatch, said["notes"].strip().splitlines())):
+            if note["when"] in now:
+                yield from _note(note["text"], known, wanted, lines)
+
+    return {
+        "name": name,
+        "title": said["title"],
+        "heading": said.get("heading", ""),
+        "label": said["label"],
+        "caption": caption,
+        "notes": (notes,),
+    }
 
 
-def trained_networks(wanted: Wanted) -> str:
-    """Whose networks were trained, for the beginning of a sentence."""
-    return "The paper's networks and recipes" if wanted.is_paper else SMALL
-
-
-def ordered(what: str) -> str:
-    """What small networks can be compared with the paper's by."""
-    return f"{SMALL_NETWORKS.removesuffix('.')}, to compare the order of the {what}, not the figures."
-
-
-def at(scale: str, note: str) -> Note:
-    """A note below the table of that scale alone."""
-    return lambda wanted, lines: [note] if wanted.scale == scale else []
+def _note(text: str, known: Mapping[str, Note], wanted: Wanted, lines: Sequence[Line]) -> Iterable[str]:
+    """A note, once for each thing that the name in it stands for."""
+    name = _MADE.search(text)
+    if name is None:
+        return (text,)
+    made = known[name[1]]
+    return (text.replace(name[0], one) for one in ([made] if isinstance(made, str) else made(wanted, lines)))
 
 
 def cuts(
@@ -249,7 +269,7 @@ def cuts(
     return notes
 
 
-def spreads(wanted: Wanted, lines: object) -> list[str]:
+def _spreads(wanted: Wanted, lines: object) -> list[str]:
     """What the plus-minus of ``merit`` means."""
     if wanted.resources_only:
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ranp.paper.experiments import texts
 from ranp.paper.experiments.experiment import FULL, OURS, Cell, Column, Experiment, Line, Wanted
@@ -41,7 +42,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         network = f"unet3d-{task}-23"
         for (row, name), printed in zip(_ROWS.items(), transfer()[network], strict=True):
             yield Line(
-                tuple(cell_of(wanted, task, row, seed) for seed in wanted.range),
+                wanted.runs(partial(cell_of, wanted, task, row)),
                 name,
                 network,
                 texts.NETWORKS[network if wanted.is_paper else f"unet3d-{task}"],
@@ -51,10 +52,13 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
 
 
 TRANSFER = Experiment(
-    name="transfer",
-    title="Transfer of widths between ShapeNet and BraTS",
-    heading="Widths of one task, trained on another",
-    label="tb:transfer",
+    **texts.words(
+        "transfer",
+        cuts=texts.cuts(
+            lambda wanted: ("unet3d-shapenet", "unet3d-brats"),
+            lambda wanted, network: _settings(wanted, network.removeprefix("unet3d-")),
+        ),
+    ),
     lines=_lines,
     columns=lambda wanted, lines: (
         texts.METHOD,
@@ -65,23 +69,4 @@ TRANSFER = Experiment(
         *texts.merit(wanted),
     ),
     record=lambda line: {**line.key, **texts.numbers(line)},
-    caption=texts.caption(
-        f"RANP-f at {100 * SPARSITY:.0f} % of the channels: with channels chosen on the task that is trained, and "
-        "(T-RANP-f) on the other one. {networks} In brackets: what is removed, in percent. Costs in the paper's "
-        "convention, for one call; the paper prints none.",
-        "The paper's 23-layer networks at its sizes, scored on a few procedural samples instead of its data sets.",
-        "Small networks on procedural data, {seeds} seed(s), both as wide as each other; the paper's figures are those "
-        "of its own networks and data.",
-    ),
-    notes=(
-        "A plan is made with the strength of reweighting, the samples and the costs of the task it is made on; what "
-        'differs between the two networks, inputs and classes, it leaves alone. Under "removed" stands the share of '
-        "the channels of the network that it was made on.",
-        texts.KEPT_ONE,
-        texts.cuts(
-            lambda wanted: ("unet3d-shapenet", "unet3d-brats"),
-            lambda wanted, network: _settings(wanted, network.removeprefix("unet3d-")),
-        ),
-        texts.spreads,
-    ),
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ranp.errors import DataError, UnsupportedError
 from ranp.paper import tasks
@@ -92,11 +93,7 @@ def pictures(
 def _answer(task: Task, model: nn.Module, inputs: Inputs, size: int) -> Tensor:
     """What a network says of one sample, without the batch dimension."""
     place = next(itertools.chain(model.parameters(), model.buffers()), torch.empty(0)).device
-    batch: Inputs
-    if isinstance(inputs, tuple):
-        batch = tuple(one.unsqueeze(0).to(place) for one in inputs)
-    else:
-        batch = inputs.unsqueeze(0).to(place)
+    batch: Inputs = tree_map(lambda one: one.unsqueeze(0).to(place), inputs)
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

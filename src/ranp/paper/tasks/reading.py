@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
 
-_Item = TypeVar("_Item", covariant=True)
-
-
-class _Several(Sized, Iterable[_Item], Protocol[_Item]):
-    """Has a length, and can be gone through."""
+_Item = TypeVar("_Item")
 
 
 def entries(folder: Path) -> str:
@@ -80,7 +76,7 @@ def check_samples(size: int, least: int, why: str, count: int | None, seed: int,
         raise DataError(f"count={count}, seed={seed}: pass at least one {one} and a seed that is not negative.")
 
 
-def look_at_all(items: _Several[_Item], look: Callable[[_Item], object], progress: Progress | None) -> None:
+def look_at_all(items: Collection[_Item], look: Callable[[_Item], object], progress: Progress | None) -> None:
     """Looks at one item after the other, and says how many are done."""
     for done, item in enumerate(items, 1):
         look(item)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -63,12 +63,8 @@ class Samples(Dataset[Sample], ABC):
         return self.draw(index)
 
 
-class SampleSource(Protocol):
-    """Makes a data set."""
-
-    def __call__(self, size: int = ..., count: int | None = ..., seed: int = ...) -> Samples:
-        """``count`` samples (None: all there are) of edge length ``size``."""
-        ...
+SampleSource = Callable[..., Samples]
+"""Makes a data set of ``size``, ``count`` and ``seed``: so many samples (None: all there are) of that edge length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +86,12 @@ class Source:
     summary: str = ""
 
 
-class Opener(Protocol):
-    """Reads a data set in its published form."""
+Opener = Callable[..., Source]
+"""Reads a data set in its published form: ``opener(folder, allow_missing=..., fold=...)``.
 
-    def __call__(self, folder: Path, *, allow_missing: bool, fold: int) -> Source:
-        """The data set in a folder.
-
-        Args:
-            folder: As published.
-            allow_missing: Take what is there of what the official lists name.
-            fold: Which part validates, see ``Recipe.fold``.
-
-        Raises:
-            DataError: The folder does not look right: what was expected, and what was found.
-        """
-        ...
+``allow_missing`` takes what is there of what the official lists name, ``fold`` says which part validates, see
+``Recipe.fold``. A folder that does not look right is a ``DataError``: what was expected, and what was found.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
 from ranp.errors import DataError
@@ -62,45 +63,28 @@ class Order:
         """Steps of an epoch; samples that do not fill a batch wait for another epoch's order."""
         return self.samples // self.batch
 
+    def _of(self, epoch: int) -> list[int]:
+        order: list[int] = np.random.default_rng((self.seed, 1, epoch)).permutation(self.samples).tolist()
+        return order
+
     def batch_of(self, epoch: int, step: int) -> list[int]:
         """The samples of one step, of all ranks."""
-        order = np.random.default_rng((self.seed, 1, epoch)).permutation(self.samples)
-        return [int(index) for index in order[step * self.batch : (step + 1) * self.batch]]
+        return self._of(epoch)[step * self.batch : (step + 1) * self.batch]
 
     def parts_from(self, epoch: int, step: int, rank: int) -> Iterator[list[Visit]]:
         """What a rank sees of an epoch from a step on, part by part."""
-        order = np.random.default_rng((self.seed, 1, epoch)).permutation(self.samples)
+        order = self._of(epoch)
         share = self.batch // self.size
         size = share // self.parts
         for number in range(step, self.steps):
             start = number * self.batch + rank * share
             for part in range(self.parts):
                 first = start + part * size
-                yield [(epoch, int(index)) for index in order[first : first + size]]
+                yield [(epoch, index) for index in order[first : first + size]]
 
 
-class _Visits(Dataset[Sample]):
-    """Samples by epoch and number; those that never change are kept."""
-
-    def __init__(self, data: Samples) -> None:
-        self.data = data
-        self._kept: dict[int, Sample] = {}
-        self._room = 0 if data.varies else _KEPT_BYTES
-
-    def __getitem__(self, visit: Visit) -> Sample:
-        epoch, index = visit
-        if index in self._kept:
-            return self._kept[index]
-        sample = self.data.draw(index, epoch)
-        size = _bytes(sample)
-        if size <= self._room:
-            self._kept[index] = sample
-            self._room -= size
-        return sample
-
-
-class Feed:
-    """A data set ready to be read; what it keeps in memory outlives an epoch.
+class Feed(Dataset[Sample]):
+    """A data set ready to be read by epoch and number; samples that never change are kept, longer than an epoch.
 
     Args:
         data: The samples.
@@ -110,13 +94,25 @@ class Feed:
 
     def __init__(self, data: Samples, workers: int, *, pin: bool = False) -> None:
         self.data, self.workers, self.pin = data, workers, pin
-        self._visits = _Visits(data)
+        self._kept: dict[int, Sample] = {}
+        self._room = 0 if data.varies else _KEPT_BYTES
+
+    def __getitem__(self, visit: Visit) -> Sample:
+        epoch, index = visit
+        if index in self._kept:
+            return self._kept[index]
+        sample = self.data.draw(index, epoch)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tree_leaves(sample))
+        if size <= self._room:
+            self._kept[index] = sample
+            self._room -= size
+        return sample
 
     def batches(self, plan: Iterator[list[Visit]]) -> Iterator[Batch]:
         """The batches of a list of visits."""
         loader: DataLoader[Any] = DataLoader(
-            self._visits,
-            batch_sampler=_Once(plan),
+            self,
+            batch_sampler=plan,
             num_workers=self.workers,
             pin_memory=self.pin,
             # A generator of its own: a loader draws from the global one, and a run that goes on would draw twice.
@@ -124,16 +120,6 @@ class Feed:
         )
         for inputs, target in loader:
             yield tuple(inputs) if isinstance(inputs, list) else inputs, target
-
-
-class _Once:
-    """A plan as the loader wants it."""
-
-    def __init__(self, plan: Iterator[list[Visit]]) -> None:
-        self.plan = plan
-
-    def __iter__(self) -> Iterator[list[Visit]]:
-        return self.plan
 
 
 def training_parts(feed: Feed, order: Order, epoch: int, step: int, rank: int) -> Iterator[list[Batch]]:
@@ -148,9 +134,3 @@ def validation_batches(feed: Feed, batch: int, rank: int, size: int) -> Iterator
     mine = range(rank, len(feed.data), size)
     plan = ([(0, index) for index in mine[start : start + batch]] for start in range(0, len(mine), batch))
     return feed.batches(plan)
-
-
-def _bytes(sample: Sample) -> int:
-    inputs, target = sample
-    tensors = (*(inputs if isinstance(inputs, tuple) else (inputs,)), target)
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -5,10 +5,9 @@ PyTorch's own does that on GPUs only. With it, a network with batch norm trains 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ranp.paper.training.team import Team
@@ -51,24 +50,9 @@ class SharedBatchNorm(_BatchNorm):
             self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
 
 
-class _OverRanks(torch.autograd.Function):
-    """The sum over ranks; every rank's loss depends on every rank's values, so gradients are summed as well."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor) -> Tensor:
-        summed = values.clone()
-        distributed.all_reduce(summed)
-        return summed
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        summed = gradients[0].contiguous().clone()
-        distributed.all_reduce(summed)
-        return summed
-
-
 def _over_ranks(values: Tensor) -> Tensor:
-    summed: Tensor = _OverRanks.apply(values)  # type: ignore[no-untyped-call]
+    """The sum over ranks; every rank's loss depends on every rank's values, so gradients are summed as well."""
+    summed: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]
     return summed
 
 

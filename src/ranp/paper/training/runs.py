@@ -274,6 +274,16 @@ def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return RunFolder(Path(folder)).records()
 
 
+def of_run(name: str, report: Labelled) -> Labelled:
+    """Reports how far one run among several has scored and trained, under its name."""
+
+    def tell(label: str, done: int, total: int, remark: str) -> None:
+        if label in ("training", "scoring"):
+            report(f"{label} {name}", done, total, remark)
+
+    return tell
+
+
 def _remember(folder: RunFolder, recipe: Recipe, told: Mark) -> None:
     kept(folder.path, told)  # a journal that was changed is refused before anything else is
     stored = folder.recipe()

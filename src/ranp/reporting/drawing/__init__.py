@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from ranp.reporting.drawing.convergence import convergence
 from ranp.reporting.drawing.examples import examples
-from ranp.reporting.drawing.importance import importance, initialisation
-from ranp.reporting.drawing.retained import retained
+from ranp.reporting.drawing.importance import importance, initialisation, retained
 from ranp.reporting.drawing.saving import FORMATS, rendered, save
 from ranp.reporting.drawing.scatter import scatter
 from ranp.reporting.drawing.sparsity import accuracy, resources

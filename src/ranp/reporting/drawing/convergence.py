@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, drawn, plain, title_of
 from ranp.reporting.drawing.values import Curve
 from ranp.reporting.looks import looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["convergence"]
 
 _AXES = {"epoch": "epoch", "seconds": "training time (s)"}
 _MINUTES = 600.0
@@ -50,9 +48,8 @@ def convergence(
     if not across or not down:
         raise DataError(f"x={x!r}, y={y!r}: there is no panel. Name at least one axis and one figure of the curves.")
     labels = labels or {}
-    with styled():
-        look = looks(list(curves))
-        figure = blank(width, 0.35 + 1.5 * len(down) * min(1.0, width / 5))
+    look = looks(list(curves))
+    with drawn(width, 0.35 + 1.5 * len(down) * min(1.0, width / 5)) as figure:
         panels = figure.subplots(len(down), len(across), squeeze=False, sharey="row", sharex="col")
         for row, figure_name in zip(panels, down, strict=True):
             for axes, along in zip(row, across, strict=True):
@@ -69,7 +66,7 @@ def convergence(
             _count(axes, along)
         figure.align_ylabels(list(panels[:, 0]))
         add_legend(figure, *panels[0, 0].get_legend_handles_labels())
-        return finished(figure)
+    return figure
 
 
 def _count(axes: Axes, along: str) -> None:

@@ -1,4 +1,7 @@
-"""Example predictions: a row for each sample, truth beside what each network says."""
+"""Example predictions: a row for each sample, truth beside what each network says.
+
+Numbers, labels and voxels become colours, at the size that they are shown in.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ranp.errors import DataError
-from ranp.reporting.drawing.images import aspect, colour_map, image_of, overlay_colour
-from ranp.reporting.drawing.style import TWO_COLUMNS, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, drawn, plain, title_of
 from ranp.reporting.drawing.values import Panel, Picture, Scale
-from ranp.reporting.looks import GREEN
+from ranp.reporting.drawing.voxels import render
+from ranp.reporting.looks import GREEN, SKY, VERMILLION, YELLOW
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["examples"]
 
 _DOTS = 150  # pixels an inch
 _EDGE, _GAP, _BETWEEN = 0.06, 0.07, 0.14  # inches: around all, between panels, between samples
@@ -24,6 +28,13 @@ _TITLE, _PANEL_TITLE, _NOTE, _LEGEND = 0.15, 0.14, 0.14, 0.2
 _COLOUR_BAR, _BAR_ROOM = 0.07, 0.42
 _TALLEST, _NARROWEST = 1.5, 3.4
 _BAR, _BAR_TRUE = "#D9D9D9", GREEN
+Pixels = npt.NDArray[np.uint8]
+OVERLAYS = (SKY, YELLOW, VERMILLION)
+"""Colours of an overlay's labels 1, 2, ..., over and over."""
+UNKNOWN = "#CCCCCC"
+"""Where a number is not known."""
+_OPAQUE = 0.6
+_BARS = 1.75  # width of bars relative to their height
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,7 @@ def examples(pictures: Sequence[Picture], *, width: float = TWO_COLUMNS) -> Figu
     width = min(width, max(_NARROWEST, 2 * _EDGE + room + _GAP * (columns - 1) + tall * sum(shapes)))
     height = 2 * _EDGE + sum(row.above + tall + row.below for row in rows) + (_LEGEND if legend else 0.0)
     height += sum(_BETWEEN if row.title else _GAP for row in rows[1:])
-    with styled():
-        figure = blank(width, height, arranged=False)
+    with drawn(width, height, arranged=False) as figure:
         top = height - _EDGE
         for number, row in enumerate(rows):
             top -= (_BETWEEN if row.title else _GAP) if number else 0.0
@@ -77,7 +87,7 @@ def examples(pictures: Sequence[Picture], *, width: float = TWO_COLUMNS) -> Figu
             top -= row.above + tall + row.below
         if legend:
             _draw_legend(figure, legend)
-        return finished(figure)
+    return figure
 
 
 def _rows(picture: Picture) -> list[_Row]:
@@ -150,7 +160,6 @@ def _draw_bars(axes: Axes, panel: Panel, wide: float) -> None:
 
 
 def _draw_colour_bar(axes: Axes, scale: Scale) -> None:
-    import numpy as np
     from matplotlib.ticker import MaxNLocator
 
     ramp = colour_map(scale)(np.linspace(0, 1, 64))[::-1, None, :3]
@@ -175,3 +184,63 @@ def _draw_legend(figure: Figure, names: Sequence[str]) -> None:
         size -= 0.5
         for text in legend.get_texts():
             text.set_fontsize(size)
+
+
+def aspect(panel: Panel) -> float:
+    """Width relative to height."""
+    if panel.kind == "bars":
+        return _BARS
+    if panel.kind == "voxels":
+        return float(len(panel.views))
+    height, width = panel.values.shape[:2]
+    return float(width / height)
+
+
+def image_of(panel: Panel, height: int) -> Pixels:
+    """The panel (height, W, 3); smaller images keep their pixels, which become squares of an equal number of them."""
+    if panel.kind == "voxels":
+        return render(panel.values, panel.views, height)
+    values = np.asarray(panel.values)
+    if panel.scale is not None:
+        colours = colour_map(panel.scale)((values - panel.scale.low) / (panel.scale.high - panel.scale.low))[..., :3]
+    elif values.ndim == 2:
+        colours = np.repeat(np.nan_to_num(values)[..., None], 3, axis=-1)
+    else:
+        colours = np.nan_to_num(values)
+    pixels = (np.clip(colours, 0, 1) * 255).round().astype(np.uint8)
+    if panel.labels is not None:
+        pixels = _tinted(pixels, panel.labels)
+    return _sized(pixels, height)
+
+
+def colour_map(scale: Scale) -> Any:
+    """The colours of a scale; grey where nothing is known."""
+    import matplotlib as mpl
+
+    return mpl.colormaps["Reds" if scale.error else "viridis"].with_extremes(bad=UNKNOWN)
+
+
+def overlay_colour(label: int) -> str:
+    """The colour of an overlay's label, which is above 0."""
+    return OVERLAYS[(label - 1) % len(OVERLAYS)]
+
+
+def _tinted(pixels: Pixels, labels: npt.NDArray[Any]) -> Pixels:
+    tinted = pixels.astype(np.float64)
+    for label in np.unique(labels[labels > 0]):
+        colour = np.array([int(overlay_colour(int(label))[place : place + 2], 16) for place in (1, 3, 5)])
+        where = labels == label
+        tinted[where] = (1 - _OPAQUE) * tinted[where] + _OPAQUE * colour
+    rounded: Pixels = tinted.round().astype(np.uint8)
+    return rounded
+
+
+def _sized(pixels: Pixels, height: int) -> Pixels:
+    """Larger images averaged down to that height; smaller ones with each pixel repeated, to no more than it."""
+    factor = height // pixels.shape[0]
+    if factor >= 1:
+        return pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+    from PIL import Image
+
+    width = max(1, round(pixels.shape[1] * height / pixels.shape[0]))
+    return np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BOX))

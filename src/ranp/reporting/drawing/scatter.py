@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
+from ranp.reporting.drawing.style import TWO_COLUMNS, add_legend, drawn, plain, title_of
 from ranp.reporting.drawing.values import ScatterPoint
 from ranp.reporting.looks import FULL, looks
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-
-__all__ = ["scatter"]
 
 _TICKS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
@@ -47,9 +45,8 @@ def scatter(points: Sequence[ScatterPoint], *, width: float = TWO_COLUMNS) -> Fi
     names = list(dict.fromkeys(point.method for point in points))
     rows = -(-len(networks) // max(1, round(width / 1.75)))
     columns = -(-len(networks) // rows)
-    with styled():
-        look = looks(names)
-        figure = blank(width, 0.45 + rows * (width / columns * 0.72 + 0.3))
+    look = looks(names)
+    with drawn(width, 0.45 + rows * (width / columns * 0.72 + 0.3)) as figure:
         panels = figure.subplots(rows, columns, squeeze=False)
         handles = {}
         for axes, (network, methods) in zip(panels.flat, networks.items(), strict=False):
@@ -76,7 +73,7 @@ def scatter(points: Sequence[ScatterPoint], *, width: float = TWO_COLUMNS) -> Fi
             spare[-1].legend(*shown, loc="center", borderaxespad=0)
         else:
             add_legend(figure, *shown)
-        return finished(figure)
+    return figure
 
 
 def _mark(axis: Axis, values: Sequence[float]) -> tuple[float, float]:

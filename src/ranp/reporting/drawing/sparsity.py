@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from ranp.costs.profiles import Profile
 from ranp.errors import DataError
-from ranp.reporting.drawing.style import ONE_COLUMN, TWO_COLUMNS, add_legend, blank, finished, plain, styled, title_of
-from ranp.reporting.drawing.ticks import percent
+from ranp.reporting.drawing.style import ONE_COLUMN, TWO_COLUMNS, add_legend, drawn, percent, plain, title_of
 from ranp.reporting.format import share
 from ranp.reporting.looks import FULL, looks
+from ranp.reporting.study import Step, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ranp.reporting.study import Sweep
-
-__all__ = ["accuracy", "resources"]
 
 _RESOURCES = {"flops": "FLOPs", "memory": "Memory"}
 
 
-class Costs(Protocol):
-    """Whatever knows FLOPs and memory."""
-
-    @property
-    def flops(self) -> int: ...
-    @property
-    def memory(self) -> int: ...
-
-
-def resources(sweeps: Sequence[Sweep], full: Costs | None = None, *, width: float = TWO_COLUMNS) -> Figure:
+def resources(sweeps: Sequence[Sweep], full: Step | Profile | None = None, *, width: float = TWO_COLUMNS) -> Figure:
     """FLOPs and memory against sparsity as shares of the full network's, up to the largest sparsity that is feasible.
 
     Args:
@@ -52,9 +41,8 @@ def resources(sweeps: Sequence[Sweep], full: Costs | None = None, *, width: floa
     if full is None:
         full = feasible[sweeps[0].method][0]
     wide = width >= 5.0
-    with styled():
-        look = looks(list(feasible))
-        figure = blank(width, 2.15 if wide else 3.7)
+    look = looks(list(feasible))
+    with drawn(width, 2.15 if wide else 3.7) as figure:
         panels = figure.subplots(*((1, 2) if wide else (2, 1)), sharex=not wide)
         for axes, (name, label) in zip(panels, _RESOURCES.items(), strict=True):
             whole = getattr(full, name)
@@ -76,7 +64,7 @@ def resources(sweeps: Sequence[Sweep], full: Costs | None = None, *, width: floa
         for axes in panels if wide else panels[-1:]:
             axes.set_xlabel("sparsity: share of channels removed")
         add_legend(figure, *panels[0].get_legend_handles_labels())
-        return finished(figure)
+    return figure
 
 
 def accuracy(
@@ -106,9 +94,8 @@ def accuracy(
                 f"the curve of {name!r} has no point, or one that is not finite: {list(points)!r}. Mend it."
             )
     mean, std = full if isinstance(full, tuple) else (full, 0.0)
-    with styled():
-        look = looks(list(curves))
-        figure = blank(width, min(2.4, 0.68 * width + 0.1))
+    look = looks(list(curves))
+    with drawn(width, min(2.4, 0.68 * width + 0.1)) as figure:
         axes = figure.subplots()
         if mean is not None:
             if std:
@@ -125,4 +112,4 @@ def accuracy(
         percent(axes.xaxis)
         axes.grid(axis="y")
         add_legend(figure, *axes.get_legend_handles_labels())
-        return finished(figure)
+    return figure

@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from ranp.errors import DataError
 
-__all__ = ["KINDS", "Curve", "Panel", "Picture", "Scale", "ScatterPoint"]
-
 Array = npt.NDArray[Any]
 
 KINDS = ("image", "overlay", "voxels", "bars")

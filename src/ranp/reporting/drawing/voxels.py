@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ranp.errors import DataError
 from ranp.reporting.looks import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 
-__all__ = ["PARTS", "render"]
-
 Floats = npt.NDArray[np.float64]
 
 PARTS = (SKY, ORANGE, GREEN, VERMILLION, PURPLE, BLUE, YELLOW)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map_only
 
 from ranp.running import calling, copies, dataless, randomness
-from ranp.running.operators import flat_tensors
+from ranp.running.operators import flat_tensors, written_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,7 @@ def choose(model: nn.Module, inputs: Any, *, splatted: bool = False) -> Choice:
         if any(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in calling.tensors_in(inputs)):
             logger.warning("%s runs without checkpointing: %s", type(model).__name__, refusal)
             return Choice()
-        shared = {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
-        copy = copies.copy_model(model, meta=False, twins=shared)
+        copy = copies.sharing(model)
         inputs = tree_map_only(Tensor, lambda x: x.detach().clone(), inputs)
         return _chosen(copy, inputs, nullcontext(), splatted)
 
@@ -113,9 +112,13 @@ class _Call:
     inside: list[_Call | weakref.ref[_Saved] | int] = field(default_factory=list)
     again: float = 0.0
 
-    @property
-    def calls(self) -> Iterator[_Call]:
-        return (item for item in self.inside if isinstance(item, _Call))
+    def below(self, stop: AbstractSet[str] = frozenset()) -> Iterator[_Call]:
+        """The calls inside, each before those inside of it; nothing is looked for inside of those in ``stop``."""
+        for item in self.inside:
+            if isinstance(item, _Call):
+                yield item
+                if item.name not in stop:
+                    yield from item.below(stop)
 
 
 class _Saved:
@@ -182,7 +185,7 @@ class _Record:
     def cheapest(self) -> tuple[str, ...]:
         """The blocks for which least is held at the worst moment."""
         again: dict[str, float] = {}
-        for call in _calls(self.root):
+        for call in self.root.below():
             again[call.name] = max(call.again, again.get(call.name, 0.0))
         best, chosen = self._worst(frozenset()), frozenset[str]()
         limit = 0.0
@@ -195,7 +198,7 @@ class _Record:
             worst = self._worst(names)
             if worst < best:
                 best, chosen = worst, names
-        return tuple(dict.fromkeys(self._outermost(self.root, chosen)))
+        return tuple(dict.fromkeys(call.name for call in self.root.below(chosen) if call.name in chosen))
 
     def _least_kept(self, call: _Call, fitting: set[str]) -> tuple[float, list[str]]:
         """How little a call can keep if only fitting modules are blocks, and which are, then."""
@@ -234,13 +237,6 @@ class _Record:
 
         walk(self.root)
         return max(worst, held)
-
-    def _outermost(self, call: _Call, chosen: frozenset[str]) -> Iterator[str]:
-        if call.name in chosen:
-            yield call.name
-        else:
-            for inner in call.calls:
-                yield from self._outermost(inner, chosen)
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -284,12 +280,6 @@ class _Record:
         return sum(self._sizes[storage] for storage in storages)
 
 
-def _calls(call: _Call) -> Iterator[_Call]:
-    for inner in call.calls:
-        yield inner
-        yield from _calls(inner)
-
-
 class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Reports every tensor that an operator writes to."""
 
@@ -298,21 +288,6 @@ class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._report = report
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        for position, name in _written(func):
-            target = args[position] if position < len(args) else kwargs.get(name)
-            for tensor in target if isinstance(target, list | tuple) else (target,):
-                if isinstance(tensor, Tensor):
-                    self._report(tensor)
-        return func(*args, **kwargs)
-
-
-@cache
-def _written(func: Any) -> tuple[tuple[int, str], ...]:
-    """Position and name of the arguments that an operator writes to. Batch norms do not say that they do."""
-    return tuple(
-        (position, argument.name)
-        for position, argument in enumerate(func._schema.arguments)
-        if (argument.alias_info is not None and argument.alias_info.is_write)
-        or argument.name in ("running_mean", "running_var")
-    )
+        for tensor in written_tensors(func, args, kwargs or {}):
+            self._report(tensor)
+        return func(*args, **(kwargs or {}))

@@ -34,7 +34,7 @@ def checkpointed(model: nn.Module, example: Any = None) -> Iterator[None]:
             loss.backward()
 
     Where no gradient is wanted the network runs as always. The backward pass may also come after the context has
-    ended. A module that writes into its own input, or whose input is written to later, is no block.
+    ended. A module that writes into its own input, or whose input is written to later, is not made a block.
 
     Args:
         model: Any network; DataParallel, DistributedDataParallel and compiled ones are unwrapped.

@@ -3,6 +3,6 @@
 It knows nothing of the rules, so it catches what they get wrong.
 """
 
-from ranp.slimming.numeric.comparing import Numbers, compare_numbers
+from ranp.slimming.numeric.comparing import Finding, compare_numbers
 
-__all__ = ["Numbers", "compare_numbers"]
+__all__ = ["Finding", "compare_numbers"]

@@ -18,18 +18,18 @@ import torch
 from torch import nn
 
 from ranp.running.calling import at_least_two, call, first_line, is_floating, tensors_in, written_out
-from ranp.running.copies import copy_model
+from ranp.running.copies import sharing
 from ranp.running.guard import Guard
 from ranp.slimming.masking import Derandomised, MaskedRun
 from ranp.slimming.numeric.sizes import affordable
 from ranp.slimming.numeric.values import CAREFUL, DRAWN, OWN, REDRAWN, inputs_for, networks, shaken, with_rows
+from ranp.tracing.cuts import Mask, keeps_of
 from ranp.tracing.cutting import cut_tensor
 from ranp.tracing.labels import LabelSpace
-from ranp.tracing.ledger import Ledger, OpRecord
-from ranp.tracing.probing import Failure, Mask, MisalignedError, keeps_of
+from ranp.tracing.ledger import Ledger, OpRecord, places_of
+from ranp.tracing.probing import Failure, MisalignedError, trains_alike
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.tracer import Tracer
-from ranp.tracing.trials import trains_alike
 
 logger = logging.getLogger(__name__)
 
@@ -61,20 +61,20 @@ FLOAT32 = Precision("float32", False, 1e-4, 1e-2)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """What the comparison found.
+class Finding:
+    """What a check of a slim network found.
 
     Attributes:
-        agree: True if the outputs agree, None if they could not be compared.
-        error: Largest difference, relative to the largest output; NaN if there is none to tell.
-        note: What differs, why nothing could be compared, or how the comparison was made.
-        failure: The first operator that reads other values, if the outputs differ.
+        agrees: Whether it agrees with the full one; None if that is not known.
+        note: What differs, why it is not known, or how it was compared.
+        failure: The first operator at which the networks part, if they do.
+        error: Largest difference of outputs, relative to the largest one; NaN if there is none.
     """
 
-    agree: bool | None
-    error: float
-    note: str
+    agrees: bool | None
+    note: str = ""
     failure: Failure | None = None
+    error: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _InconclusiveError(Exception):
 
 def compare_numbers(
     tracer: Tracer, slim: nn.Module, keep: Mask, budget: float | None, *, sparing: bool = False
-) -> Numbers:
+) -> Finding:
     """Runs the slim and the masked network in both modes, beyond ``budget`` FLOPs at a smaller size if there is one.
 
     With ``sparing``, where memory is refused, or where no size is cheap, both networks run in float32, and share the
@@ -116,7 +116,7 @@ def compare_numbers(
             logger.info("no numeric check in %s: %s", attempt.precision.name, problem)
             impossible.add(way)
             reasons[f"in {attempt.precision.name} it does not run ({first_line(problem, 160)})"] = None
-    return Numbers(None, math.nan, f"the numbers could not be compared: {'; '.join(reasons)}"[:400])
+    return Finding(None, f"the numbers could not be compared: {'; '.join(reasons)}"[:400])
 
 
 def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_Attempt]:
@@ -132,7 +132,7 @@ def _attempts(tracer: Tracer, budget: float | None, sparing: bool) -> Iterator[_
                 yield _Attempt(inputs, precision, values, seed, rows, note)
 
 
-def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Numbers:
+def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> Finding:
     """One attempt in both modes.
 
     Raises:
@@ -163,13 +163,13 @@ def _compare(attempt: _Attempt, tracer: Tracer, slim: nn.Module, keep: Mask) -> 
             noise = _difference(expected, replace(pair, inputs=shaken(pair.inputs)).run_masked())
         if error > 100 * noise:
             note = f"slim and masked outputs differ by {error:.2e} in {mode}"
-            return Numbers(False, error, note, pair.departure())
+            return Finding(False, note, pair.departure(), error)
         notes.append(f"{mode} scales rounding of the input up to {noise:.1e}, and so the difference to {error:.1e}")
-    return Numbers(True, worst, "; ".join(filter(None, notes)))
+    return Finding(True, "; ".join(filter(None, notes)), error=worst)
 
 
 def _difference(expected: Any, got: Any) -> float:
-    """Largest difference of two outputs relative to the largest value of each; infinite if they are no likenesses.
+    """Largest difference of two outputs relative to the largest value of each; infinite if shapes or kinds differ.
 
     Raises:
         _InconclusiveError: What is expected is not finite, or is the same everywhere, so that equality means nothing.
@@ -190,7 +190,7 @@ def _difference(expected: Any, got: Any) -> float:
 
 
 def _varies(tensor: torch.Tensor) -> bool:
-    """True if equality of a tensor tells something: a single number that is not zero does, equal ones do not."""
+    """True if equality of a tensor means something: a single number that is not zero does, equal ones do not."""
     if tensor.numel() < 2:
         return bool(tensor.any()) if tensor.numel() else False
     return bool((tensor != tensor.flatten()[0]).any())
@@ -223,13 +223,14 @@ class _Pair:
     ) -> Any:
         """Runs the full network with its removed channels silenced; ``before`` sees what every operator reads."""
         tracer = self.tracer
-        masked = _sharing(self.full)
+        masked = sharing(self.full)  # a second one in float64 is half of what the check holds
         space = LabelSpace(size=tracer.space.size)
         give_birth(masked, space, tracer.births)
-        places = tracer.runs[self.train].ledger.places()  # at another size there may be more operators, or fewer
+        # At another size there may be more operators, or fewer.
+        places = places_of(tracer.runs[self.train].ledger.records)
         turned = frozenset(places[index] for mode, index in tracer.lessons.outermost if mode is self.train)
         run = MaskedRun(self.keep, double=self.precision.double)
-        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "unread": False}
+        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "watches": False}
         ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(
@@ -238,7 +239,7 @@ class _Pair:
 
     def run_slim(self, before: Callable[[int, list[torch.Tensor]], None] | None = None) -> Any:
         """Runs the slim network."""
-        thin = _sharing(self.thin).train(self.train)
+        thin = sharing(self.thin).train(self.train)
         double = self.precision.double
         with written_out(), torch.no_grad(), _unwritten(thin), Derandomised(before, double=double):
             return call(thin, self.inputs)
@@ -261,7 +262,7 @@ class _Pair:
     def departure(self) -> Failure:
         """The first operator that reads other values in the slim network than in the masked one, or the last of all.
 
-        Both run the same operators, so sums over what each reads of the kept channels tell.
+        Both run the same operators, so sums over what each reads of the kept channels show it.
         """
         sums: list[list[float]] = []
         ledger = Ledger()
@@ -288,16 +289,9 @@ class _Pair:
 
     def _in_trace(self, ledger: Ledger, index: int) -> int:
         """The number that an operator of a run at this size has in the trace."""
-        place = ledger.places()[min(index, len(ledger.records) - 1)]
-        places = self.tracer.runs[self.train].ledger.places()
+        place = places_of(ledger.records)[min(index, len(ledger.records) - 1)]
+        places = places_of(self.tracer.runs[self.train].ledger.records)
         return places.index(place) if place in places else min(index, len(places) - 1)
-
-
-def _sharing(model: nn.Module) -> nn.Module:
-    """A copy whose parameters share their storage, since a second one in float64 is half of what the check holds."""
-    return copy_model(
-        model, meta=False, twins={id(p): nn.Parameter(p.detach(), p.requires_grad) for p in model.parameters()}
-    )
 
 
 @contextmanager

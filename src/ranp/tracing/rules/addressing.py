@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from ranp.tracing.labels import Vector, has_filler
-from ranp.tracing.operation import Op, labels_of
-from ranp.tracing.rules.movement import keep_others, wrap
+from ranp.tracing.operation import Labels, Op, labels_of, others, wrap
 from ranp.tracing.rules.pointwise import broadcast
 from ranp.tracing.rules.table import rule
 
@@ -46,7 +45,7 @@ def index_select(op: Op) -> None:
     """Gathers along one dimension by an index tensor."""
     x = op["self"]
     dim = wrap(op["dim"], x.dim())
-    labels = keep_others(op, x, dim)
+    labels = others(x, [dim])
     if (vector := labels_of(x).get(dim)) is not None:
         labels[dim] = pick(op, vector, op["index"])
     op.emit(labels)
@@ -119,7 +118,7 @@ def index_put(op: Op) -> None:
     for index in (*places.masks.values(), *places.numbers.values()):
         op.pin_tensor(index, WRITTEN)
     rank = len(places.free) + places.depth
-    written: dict[int, Vector | None] = dict.fromkeys(places.covered)
+    written: Labels = dict.fromkeys(places.covered)
     mine = dict(labels_of(values))
     for dim in places.free:
         at = places.moved(dim) - rank + values.dim()
@@ -133,11 +132,9 @@ def index_put(op: Op) -> None:
 def target_of(op: Op) -> torch.Tensor:
     """The tensor that is written into: the first argument, or the result that starts as a copy of it."""
     if op.in_place:
-        first: torch.Tensor = op["self"]
-        return first
+        return op["self"]  # type: ignore[no-any-return]
     op.emit({d: v.copy() if has_filler(v) else v for d, v in labels_of(op["self"]).items()})
-    result: torch.Tensor = op.out
-    return result
+    return op.out  # type: ignore[no-any-return]
 
 
 @rule("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter")
@@ -151,7 +148,7 @@ def scatter_part(op: Op) -> None:
         return
     dim = wrap(op["dim"] or 0, x.dim())
     op.pin_tensor(x, "channels are overwritten by number", [dim])
-    labels = keep_others(op, x, dim)
+    labels = others(x, [dim])
     source = dict(labels_of(src))
     if op.name.startswith("select"):
         source = {d + (d >= dim): v for d, v in source.items()}
@@ -162,9 +159,9 @@ def scatter_part(op: Op) -> None:
     op.emit(labels)
 
 
-def _lined_up(op: Op, tensors: Sequence[torch.Tensor], dim: int, size: Sequence[int]) -> dict[int, Vector | None]:
+def _lined_up(op: Op, tensors: Sequence[torch.Tensor], dim: int, size: Sequence[int]) -> Labels:
     """Labels of tensors that are read side by side but along one dimension; of a longer one, the rest is not read."""
-    labels: dict[int, Vector | None] = {}
+    labels: Labels = {}
     for d in range(len(size)):
         if d == dim:
             continue
@@ -215,7 +212,7 @@ def write_rows(op: Op) -> None:
     x, source = op["self"], op["source"]
     dim = wrap(op["dim"], x.dim())
     op.pin_tensor(x, BY_DATA, [dim])
-    labels: dict[int, Vector | None] = {}
+    labels: Labels = {}
     if isinstance(source, torch.Tensor) and source.dim() == x.dim():
         op.pin_tensor(source, BY_DATA, [dim])
         labels = {d: labels_of(source).get(d) for d in range(x.dim()) if d != dim and x.shape[d] != 1}
@@ -248,4 +245,4 @@ def looked_up(op: Op) -> None:
     for tensor in op.tensors:
         if tensor is not x:
             op.pin_tensor(tensor, "a table in which values are looked up")
-    op.emit(dict(labels_of(x)))
+    op.emit(labels_of(x))

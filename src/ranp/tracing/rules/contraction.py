@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from ranp.tracing.labels import Vector
 from ranp.tracing.masked import MaskedOp
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.operation import Labels, Op, labels_of, others
 from ranp.tracing.rules.pointwise import broadcast
 from ranp.tracing.rules.table import masked, rule
 
@@ -26,12 +26,8 @@ def convolution(op: Op) -> None:
     """Convolutions of 1 to 3 dimensions: plain, grouped, depthwise, transposed."""
     x, weight, bias = op["input"] if op["input"] is not None else op["self"], op["weight"], op["bias"]
     groups, transposed = op["groups"], bool(op["transposed"])
-    for dim, vector in labels_of(x).items():
-        if dim >= 2:
-            op.pin(vector, "a convolution runs along channels")
-    for dim, vector in labels_of(weight).items():
-        if dim >= 2:
-            op.pin(vector, "kernel")
+    op.pin_tensor(x, "a convolution runs along channels", range(2, x.dim()))
+    op.pin_tensor(weight, "kernel", range(2, weight.dim()))
     data, first, second = labels_of(x).get(1), labels_of(weight).get(0), labels_of(weight).get(1)
     inputs, outputs = (first, second) if transposed else (second, first)
     if op.depthwise is None:  # cut to one channel in each group, a grouped convolution would look like one
@@ -46,8 +42,7 @@ def convolution(op: Op) -> None:
     if bias is not None and op.out.shape[1] != 1:
         out = op.merge([out, labels_of(bias).get(0)], "a bias of fixed size")
     op.emit({0: labels_of(x).get(0), 1: out})
-    if op.on_layer is not None:
-        op.on_layer(op, inputs, outputs, out)
+    op.on_layer(op, inputs, outputs, out)
 
 
 @masked(*CONVOLUTIONS)
@@ -72,7 +67,7 @@ def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool
     first, second = labels_of(weight).get(0), labels_of(weight).get(1)
     per_group = None if second is None else np.tile(second, groups)
     if first is not None:
-        op.space.require_equal_counts(np.split(first, groups), f"groups of a convolution ({groups})", op.where)
+        op.space.require_equal_counts(first, groups, f"groups of a convolution ({groups})", op.where)
     if transposed:
         op.contract(data, first, FIXED)
         return per_group
@@ -84,19 +79,15 @@ def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool
     return first
 
 
-@rule(*PRODUCTS)
+@rule(*(name for name in PRODUCTS if name != "linear"))
 def matrix_product(op: Op) -> None:
     """Matrix products, batched or not, with or without an addend."""
-    name = op.name
-    if name == "linear":
-        _linear(op)
-        return
     a, b = _operands(op)
     la, lb = labels_of(a), labels_of(b)
     inner_a, inner_b = a.dim() - 1, max(b.dim() - 2, 0)
     op.contract(_inner(a, inner_a), _inner(b, inner_b), FIXED)
     rank = op.out.dim()
-    labels: dict[int, Vector | None] = {}
+    labels: Labels = {}
     if b.dim() >= 2:
         labels[rank - 1] = lb.get(b.dim() - 1)
     if a.dim() >= 2:
@@ -106,14 +97,15 @@ def matrix_product(op: Op) -> None:
     elif a.dim() == b.dim() == 3:
         op.pin_tensor(a, "summed over a batch", [0])
         op.pin_tensor(b, "summed over a batch", [0])
-    addend = op["bias"] if op["bias"] is not None else op["self"] if name.startswith(("add", "badd", "_add")) else None
+    addend = (
+        op["bias"] if op["bias"] is not None else op["self"] if op.name.startswith(("add", "badd", "_add")) else None
+    )
     if isinstance(addend, torch.Tensor):
         for dim, vector in broadcast(op, [addend], tuple(op.out.shape), "an addend of fixed size").items():
             if op.out.shape[dim] != 1:
                 labels[dim] = op.merge([labels.get(dim), vector], "an addend of fixed size")
     op.emit(labels)
-    if op.on_layer is not None:
-        op.on_layer(op, lb.get(inner_b), lb.get(b.dim() - 1), labels.get(rank - 1))
+    op.on_layer(op, lb.get(inner_b), lb.get(b.dim() - 1), labels.get(rank - 1))
 
 
 @masked(*PRODUCTS)
@@ -136,16 +128,17 @@ def _inner(tensor: Any, dim: int) -> Vector | None:
     return np.zeros(0, np.int64) if tensor.shape[dim] == 1 else labels_of(tensor).get(dim)
 
 
-def _linear(op: Op) -> None:
+@rule("linear")
+def linear(op: Op) -> None:
+    """A product with a weight that holds its outputs first."""
     x, weight, bias = op["input"], op["weight"], op["bias"]
     last = x.dim() - 1
     op.contract(_inner(x, last), _inner(weight, 1), FIXED)
     out = labels_of(weight).get(0)
     if bias is not None and weight.shape[0] != 1:
         out = op.merge([out, labels_of(bias).get(0)], "a bias of fixed size")
-    op.emit({**{d: v for d, v in labels_of(x).items() if d != last}, last: out})
-    if op.on_layer is not None:
-        op.on_layer(op, labels_of(weight).get(1), labels_of(weight).get(0), out)
+    op.emit({**others(x, [last]), last: out})
+    op.on_layer(op, labels_of(weight).get(1), labels_of(weight).get(0), out)
 
 
 ATTENTIONS = (
@@ -165,7 +158,7 @@ def attention(op: Op) -> None:
     for tensor in (query, key, value):
         op.pin_tensor(tensor, "tokens of an attention", [last - 1])
     out = op.out if isinstance(op.out, torch.Tensor) else op.out[0]
-    labels: dict[int, Vector | None] = {last: labels_of(value).get(last)}
+    labels: Labels = {last: labels_of(value).get(last)}
     bias = next((op[name] for name in ("attn_mask", "attn_bias") if isinstance(op[name], torch.Tensor)), None)
     parts = [query, key, value]
     if bias is not None:  # lines up from the right, with tokens in its last two dimensions
@@ -217,12 +210,12 @@ def _lined_up(tensor: torch.Tensor | None, dim: int, out: torch.Tensor) -> Vecto
 def trilinear(op: Op) -> None:
     """A sum of products of three (a bilinear layer): each summed dimension is one that two of them share."""
     summed, rank = set(op["sumdim"]), op["i1"].dim() + len(op["expand1"])
-    tables: list[dict[int, Vector | None]] = []
+    tables: list[Labels] = []
     for name, expanded in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
         tensor = op[name]
         own = [d for d in range(rank) if d not in op[expanded]]
         tables.append({d: labels_of(tensor).get(i) for i, d in enumerate(own) if tensor.shape[i] != 1})
-    result: dict[int, Vector | None] = {}
+    result: Labels = {}
     for dim in range(rank):
         vectors = [table[dim] for table in tables if dim in table]
         if dim not in summed:
@@ -250,7 +243,7 @@ def masked_trilinear(op: MaskedOp) -> Any:
 @rule("addr")
 def outer(op: Op) -> None:
     """Every element of one vector times every one of another, and an addend."""
-    labels: dict[int, Vector | None] = {0: labels_of(op["vec1"]).get(0), 1: labels_of(op["vec2"]).get(0)}
+    labels: Labels = {0: labels_of(op["vec1"]).get(0), 1: labels_of(op["vec2"]).get(0)}
     shape = tuple(op.out.shape)
     if op.in_place:
         op.write(op["self"], {d: v for d, v in labels.items() if shape[d] != 1})
@@ -274,7 +267,7 @@ def grid_sample(op: Op) -> None:
     x, grid = op["input"], op["grid"]
     op.pin_tensor(grid, "coordinates of a resampling", range(1, grid.dim()))
     op.pin_tensor(x, "space of a resampling", range(2, x.dim()))
-    labels: dict[int, Vector | None] = {1: labels_of(x).get(1)}
+    labels: Labels = {1: labels_of(x).get(1)}
     if x.shape[0] != 1:
         labels[0] = op.merge([labels_of(x).get(0), labels_of(grid).get(0)], "meets a grid of fixed size")
     op.emit(labels)

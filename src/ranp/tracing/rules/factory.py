@@ -25,15 +25,13 @@ def factory(op: Op) -> None:
 )  # fmt: skip
 def numbered(op: Op) -> None:
     """Every index holds another value, so none may go: what meets it position by position must stay."""
-    for out in flat_tensors(op.out):
-        op.emit({}, out)
+    op.emit({})
 
 
 @rule("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
 def like(op: Op) -> None:
     """A new tensor shaped after another: its dimensions are those of the other one."""
-    source = labels_of(op["self"])
-    op.emit({d: v.copy() for d, v in source.items()})
+    op.emit({d: v.copy() for d, v in labels_of(op["self"]).items()})
 
 
 @rule(
@@ -51,5 +49,4 @@ def counted(op: Op) -> None:
 def triangle(op: Op) -> None:
     """Masks by position: rows and columns must stay, the rest passes."""
     x = op["self"]
-    op.pin_tensor(x, "masked by position", [x.dim() - 2, x.dim() - 1])
-    op.emit({d: v for d, v in labels_of(x).items() if d < x.dim() - 2})
+    op.pass_beside(x, [x.dim() - 2, x.dim() - 1], "masked by position")

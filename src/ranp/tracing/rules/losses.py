@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 
-from ranp.running.operators import Operator, flat_tensors
-from ranp.tracing.labels import Vector
+from ranp.running.operators import Operator
 from ranp.tracing.masked import MaskedOp
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.operation import Labels, Op, labels_of
 from ranp.tracing.rules.pointwise import broadcast
 from ranp.tracing.rules.table import masked, rule
 
@@ -56,10 +55,7 @@ def distances(op: Op) -> None:
     if a.shape[-1] != 1:
         op.merge([labels_of(a).get(a.dim() - 1), labels_of(b).get(b.dim() - 1)], FIXED)
     rank = op.out.dim()
-    labels: dict[int, Vector | None] = {
-        rank - 2: labels_of(a).get(a.dim() - 2),
-        rank - 1: labels_of(b).get(b.dim() - 2),
-    }
+    labels: Labels = {rank - 2: labels_of(a).get(a.dim() - 2), rank - 1: labels_of(b).get(b.dim() - 2)}
     for dim in range(rank - 2):
         mine = [t for t in (a, b) if t.dim() - rank + dim >= 0 and t.shape[t.dim() - rank + dim] != 1]
         if mine:
@@ -94,5 +90,4 @@ def classes(op: Op) -> None:
     """Targets name classes by number: whatever scores them must stay."""
     for tensor in op.tensors:
         op.pin_tensor(tensor, "classes of a loss are addressed by number")
-    for out in flat_tensors(op.out):
-        op.emit({}, out)
+    op.emit({})

@@ -6,14 +6,14 @@ import numpy as np
 import torch
 
 from ranp.tracing.labels import Vector
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.operation import Labels, Op, labels_of, others, wrap
 from ranp.tracing.reshaping import reshape_labels
 from ranp.tracing.rules.table import rule
 
 PROPORTIONAL = 8
 """A slice of 1/2, 1/3, ... or 1/8 of the channels at a multiple of its length is taken for a share, not for a count.
 
-An eighth is what temporal shifts take. Whether the code means a share or a count, a trial cut tells.
+An eighth is what temporal shifts take. Whether the code means a share or a count, a trial cut shows.
 """
 
 
@@ -33,11 +33,6 @@ def layout_of(tensor: torch.Tensor) -> Layout | None:
     return found
 
 
-def wrap(dim: int, rank: int) -> int:
-    """A dimension counted from the front."""
-    return dim + rank if dim < 0 else dim
-
-
 @rule(
     "view", "_unsafe_view", "reshape", "_reshape_alias", "_view_copy", "view_copy", "flatten", "unflatten",
     "_reshape_copy", "_reshape_alias_copy",
@@ -46,20 +41,18 @@ def view(op: Op) -> None:
     """Splits and merges dimensions; a change of data type alone moves nothing."""
     x = op["self"]
     if op.out.shape == x.shape:
-        op.emit(dict(labels_of(x)))
+        op.emit(labels_of(x))
         return
     noted = len(op.space.left)
-    moved = reshape_labels(op.space, labels_of(x), tuple(x.shape), tuple(op.out.shape), op.pin, outermost=op.outermost)
+    op.emit(reshape_labels(op.space, labels_of(x), tuple(x.shape), tuple(op.out.shape), op.pin, outermost=op.outermost))
     op.split = len(op.space.left) > noted or op.outermost
-    op.emit(dict(moved))
 
 
 @rule("permute", "permute_copy")
 def permute(op: Op) -> None:
     """Reorders dimensions."""
     x = op["self"]
-    mine = labels_of(x)
-    op.emit({new: mine.get(wrap(old, x.dim())) for new, old in enumerate(op["dims"])})
+    op.emit({new: labels_of(x).get(wrap(old, x.dim())) for new, old in enumerate(op["dims"])})
 
 
 @rule("transpose", "t", "swapaxes", "transpose_copy", "t_copy", "mT", "numpy_T")
@@ -87,7 +80,7 @@ def squeeze(op: Op) -> None:
     x = op["self"]
     named = op["dim"]
     if op.in_place:
-        op.pin_tensor(x, "dimensions are dropped in place")  # which ones they were cannot be told any more
+        op.pin_tensor(x, "dimensions are dropped in place")  # which ones they were is not known any more
         op.emit({})
         return
     dims = range(x.dim()) if named is None else [named] if isinstance(named, int) else named
@@ -101,7 +94,7 @@ def expand(op: Op) -> None:
     """Repeats size-one dimensions; the copies are fillers, since they hold the same value wherever they end."""
     x = op["self"]
     shift = op.out.dim() - x.dim()
-    labels: dict[int, Vector | None] = {d + shift: v for d, v in labels_of(x).items()}
+    labels: Labels = {d + shift: v for d, v in labels_of(x).items()}
     for dim, size in enumerate(op.out.shape):
         if size > 1 and (dim < shift or x.shape[dim - shift] == 1):
             labels[dim] = np.zeros(size, np.int64)
@@ -116,7 +109,7 @@ def repeat(op: Op) -> None:
     times = [1] * (op.out.dim() - len(times)) + times
     shift = op.out.dim() - x.dim()
     mine = labels_of(x)
-    labels: dict[int, Vector | None] = {}
+    labels: Labels = {}
     for dim, count in enumerate(times):
         if dim < shift or x.shape[dim - shift] == 1:
             labels[dim] = np.zeros(count, np.int64)
@@ -138,13 +131,7 @@ def roll(op: Op) -> None:
     """Rotates dimensions: along channels the shift is a number in the code, so they must stay."""
     x = op["self"]
     dims = [wrap(d, x.dim()) for d in op["dims"]] or list(range(x.dim()))
-    op.pin_tensor(x, "channels are rotated by a fixed count", dims)
-    op.emit({d: v for d, v in labels_of(x).items() if d not in dims})
-
-
-def keep_others(op: Op, x: torch.Tensor, dim: int) -> dict[int, Vector | None]:
-    """Labels of every dimension but one."""
-    return {d: v for d, v in labels_of(x).items() if d != dim}
+    op.pass_beside(x, dims, "channels are rotated by a fixed count")
 
 
 def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) -> None:
@@ -159,7 +146,7 @@ def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) ->
         return
     for share in (length, start, size - stop):
         if share and size % share == 0 and size // share <= PROPORTIONAL and start % share == 0 and stop % share == 0:
-            op.space.require_equal_counts(np.split(vector, size // share), f"sliced into shares ({op.name})", op.where)
+            op.space.require_equal_counts(vector, size // share, f"sliced into shares ({op.name})", op.where)
             return
     op.pin(vector[start:] if from_end else vector[: stop if stop < size else start], "sliced at a fixed channel")
 
@@ -168,7 +155,7 @@ def note_slice(op: Op, vector: Vector, start: int, stop: int, from_end: bool) ->
 def slice_(op: Op) -> None:
     """Takes a range of one dimension; the labels taken are a view, so that later writes reach the original."""
     x = op["self"]
-    dim = wrap(op["dim"] or 0, x.dim())
+    dim = op.dim(x.dim())
     size = x.shape[dim]
     if op.name.startswith("narrow"):
         start, stop, step = op["start"], op["start"] + op["length"], 1
@@ -176,8 +163,7 @@ def slice_(op: Op) -> None:
         start, stop, step = op["start"] or 0, size if op["end"] is None else op["end"], op["step"] or 1
     from_end = start < 0
     start, stop = (min(max(v + size if v < 0 else v, 0), size) for v in (start, stop))
-    labels = keep_others(op, x, dim)
-    vector = labels_of(x).get(dim)
+    labels, vector = others(x, [dim]), labels_of(x).get(dim)
     if vector is not None:
         if step == 1:
             note_slice(op, vector, start, stop, from_end)
@@ -195,7 +181,7 @@ def select(op: Op) -> None:
     vector = labels_of(x).get(dim)
     if vector is not None and vector.any():
         op.pin(vector[index:] if index < 0 else vector[: index + 1], "one channel is taken by its number")
-    op.emit({d - (d > dim): v for d, v in labels_of(x).items() if d != dim})
+    op.emit({d - (d > dim): v for d, v in others(x, [dim]).items()})
 
 
 @rule(
@@ -205,22 +191,17 @@ def select(op: Op) -> None:
 def split(op: Op) -> None:
     """Cuts one dimension into pieces; equal pieces must keep equal counts, unequal ones are numbers in the code."""
     x = op["self"]
-    dim = wrap(op["dim"] or 0, x.dim())
+    dim = op.dim(x.dim())
     vector = labels_of(x).get(dim)
     sizes = [piece.shape[dim] for piece in op.out]
     if vector is not None and vector.any() and len(sizes) > 1:
         if len(set(sizes)) == 1:
-            op.space.require_equal_counts(
-                np.split(vector, len(sizes)), f"split into equal pieces ({op.name})", op.where
-            )
+            op.space.require_equal_counts(vector, len(sizes), f"split into equal pieces ({op.name})", op.where)
         else:
             op.pin(vector, "split into unequal pieces")
     start = 0
     for piece, size in zip(op.out, sizes, strict=True):
-        labels = keep_others(op, x, dim)
-        if vector is not None:
-            labels[dim] = vector[start : start + size]
-        op.emit(labels, piece)
+        op.emit({**others(x, [dim]), dim: None if vector is None else vector[start : start + size]}, piece)
         start += size
 
 
@@ -228,10 +209,9 @@ def split(op: Op) -> None:
 def unbind(op: Op) -> None:
     """Takes a dimension apart; along channels the code counts them, so they must stay."""
     x = op["self"]
-    dim = wrap(op["dim"] or 0, x.dim())
+    dim = op.dim(x.dim())
     op.pin_tensor(x, "channels are taken apart one by one", [dim])
-    for piece in op.out:
-        op.emit({d - (d > dim): v for d, v in labels_of(x).items() if d != dim}, piece)
+    op.emit({d - (d > dim): v for d, v in others(x, [dim]).items()})
 
 
 @rule("cat", "concatenate", "concat")
@@ -239,7 +219,7 @@ def cat(op: Op) -> None:
     """Joins along one dimension, lines up along the others."""
     tensors = [t for t in op["tensors"] if t.dim() > 1 or t.numel()]
     rank = op.out.dim()
-    dim = wrap(op["dim"] or 0, rank)
+    dim = op.dim(rank)
     labels = _aligned(op, tensors, rank, [dim])
     parts = [labels_of(t).get(dim) if t.shape[dim] != 1 else None for t in tensors]
     if any(part is not None for part in parts):
@@ -253,12 +233,12 @@ def cat(op: Op) -> None:
 def stack(op: Op) -> None:
     """Lines tensors up along a new dimension."""
     tensors = op["tensors"]
-    dim = wrap(op["dim"] or 0, op.out.dim())
+    dim = op.dim(op.out.dim())
     labels = _aligned(op, tensors, tensors[0].dim(), [])
     op.emit({d + (d >= dim): v for d, v in labels.items()})
 
 
-def _aligned(op: Op, tensors: list[torch.Tensor], rank: int, skip: list[int]) -> dict[int, Vector | None]:
+def _aligned(op: Op, tensors: list[torch.Tensor], rank: int, skip: list[int]) -> Labels:
     return {
         d: op.merge([labels_of(t).get(d) for t in tensors], "joined with a tensor of fixed size")
         for d in range(rank)
@@ -270,7 +250,7 @@ def _aligned(op: Op, tensors: list[torch.Tensor], rank: int, skip: list[int]) ->
 def constant_pad(op: Op) -> None:
     """Pads with constants; along channels the padding is filler (the zero-padded shortcut)."""
     x, pad = op["self"], list(op["pad"])
-    labels: dict[int, Vector | None] = dict(labels_of(x))
+    labels: Labels = dict(labels_of(x))
     for i in range(len(pad) // 2):
         dim = x.dim() - 1 - i
         before, after = pad[2 * i], pad[2 * i + 1]

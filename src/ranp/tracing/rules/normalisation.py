@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
+from ranp.running.operators import flat_tensors
 from ranp.tracing.labels import Vector
 from ranp.tracing.masked import MaskedOp
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.operation import Labels, Op, labels_of, others
 from ranp.tracing.rules.table import masked, rule
 
 FIXED = "a norm of fixed size"
@@ -26,6 +26,11 @@ def _joined(op: Op, data: Vector | None, names: tuple[str, ...]) -> Vector | Non
     return op.merge(parts, FIXED)
 
 
+def _first(op: Op) -> torch.Tensor:
+    """The result itself, of those that come with statistics."""
+    return flat_tensors(op.out)[0]
+
+
 @rule(
     "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
     "_batch_norm_with_update", "_batch_norm_no_update", "cudnn_batch_norm", "miopen_batch_norm", "batch_norm",
@@ -34,10 +39,10 @@ def _joined(op: Op, data: Vector | None, names: tuple[str, ...]) -> Vector | Non
 def batch_norm(op: Op) -> None:
     """Batch norm, and instance norm, which arrives as a batch norm over sample-channel pairs."""
     x = op["input"]
-    labels: dict[int, Vector | None] = dict(labels_of(x))
+    labels = others(x, [1])
     if x.shape[1] != 1:
         labels[1] = _joined(op, labels_of(x).get(1), PER_CHANNEL)
-    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+    op.emit(labels, _first(op))
 
 
 @masked("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update", "cudnn_batch_norm")
@@ -55,12 +60,12 @@ def masked_batch_norm(op: MaskedOp) -> Any:
 def group_norm(op: Op) -> None:
     """Group norm: groups must keep equal counts, unless each is a single channel."""
     x, groups = op["input"], op["group"] or op["num_groups"]
-    labels: dict[int, Vector | None] = dict(labels_of(x))
+    labels = others(x, [1])
     if x.shape[1] != 1:
         vector = labels[1] = _joined(op, labels_of(x).get(1), ("weight", "bias"))
         if vector is not None and 1 < groups < x.shape[1]:
-            op.space.require_equal_counts(np.split(vector, groups), f"groups of a norm ({groups})", op.where)
-    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+            op.space.require_equal_counts(vector, groups, f"groups of a norm ({groups})", op.where)
+    op.emit(labels, _first(op))
 
 
 @masked("native_group_norm")
@@ -80,7 +85,7 @@ def masked_group_norm(op: MaskedOp) -> Any:
 def layer_norm(op: Op) -> None:
     """Layer norm over the last dimensions."""
     x, shape = op["input"], op["normalized_shape"]
-    labels: dict[int, Vector | None] = dict(labels_of(x))
+    labels: Labels = dict(labels_of(x))
     for i in range(len(shape)):
         dim = x.dim() - len(shape) + i
         if x.shape[dim] == 1:
@@ -90,7 +95,7 @@ def layer_norm(op: Op) -> None:
             if isinstance(op[name], torch.Tensor):
                 parts.append(labels_of(op[name]).get(i))
         labels[dim] = op.merge(parts, FIXED)
-    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+    op.emit(labels, _first(op))
 
 
 @masked("native_layer_norm", "_fused_rms_norm")
@@ -110,10 +115,10 @@ def masked_layer_norm(op: MaskedOp) -> Any:
 def weight_norm(op: Op) -> None:
     """Weight norm: direction and length of a weight share its output channels."""
     v, g, dim = op["v"], op["g"], op["dim"] or 0
-    labels: dict[int, Vector | None] = dict(labels_of(v))
+    labels: Labels = dict(labels_of(v))
     if g.shape[dim] != 1:
         labels[dim] = op.merge([labels.get(dim), labels_of(g).get(dim)], FIXED)
-    op.emit(labels, op.out[0] if isinstance(op.out, list | tuple) else op.out)
+    op.emit(labels, _first(op))
 
 
 @masked("_weight_norm_interface")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from ranp.running.operators import flat_tensors
-from ranp.tracing.labels import Vector, has_filler
-from ranp.tracing.operation import Op, labels_of
+from ranp.tracing.labels import has_filler
+from ranp.tracing.operation import Labels, Op, labels_of, others
 from ranp.tracing.rules.table import rule
 
 
-def broadcast(op: Op, tensors: Sequence[torch.Tensor], shape: Sequence[int], reason: str) -> dict[int, Vector | None]:
+def broadcast(op: Op, tensors: Sequence[torch.Tensor], shape: Sequence[int], reason: str) -> Labels:
     """Labels of an element-wise result: operands align from the right; an operand of size one takes no part."""
-    result: dict[int, Vector | None] = {}
+    result: Labels = {}
     for dim, size in enumerate(shape):
         if size == 1:
             continue
@@ -42,22 +41,20 @@ def broadcast(op: Op, tensors: Sequence[torch.Tensor], shape: Sequence[int], rea
 )  # fmt: skip
 def pointwise(op: Op) -> None:
     """Every element of the result depends on the elements at the same place."""
-    outputs: list[Any] = [op.out] if isinstance(op.out, torch.Tensor) else list(op.out)
-    first = outputs[0]
+    results = flat_tensors(op.out)
+    first = results[0]
+    operands = [t for t in op.tensors if not (op.in_place and t is first)]
+    labels = broadcast(op, operands, tuple(first.shape), "meets a tensor of fixed size")
     if op.in_place:
-        others = [t for t in op.tensors if t is not first]
-        op.write(first, broadcast(op, others, tuple(first.shape), "meets a tensor of fixed size"))
-        return
-    labels = broadcast(op, op.tensors, tuple(first.shape), "meets a tensor of fixed size")
-    for out in outputs:
-        if isinstance(out, torch.Tensor) and out.shape == first.shape:
-            op.emit(dict(labels), out)
+        op.write(first, labels)
+    else:
+        op.emit(labels, *(out for out in results if out.shape == first.shape))
 
 
 @rule("alias", "detach", "lift", "_conj", "conj", "positive", "_neg_view")
 def alias(op: Op) -> None:
     """The same storage under another name: shares its labels, so that writes are seen on both sides."""
-    op.emit(dict(labels_of(op.tensors[0])))
+    op.emit(labels_of(op.tensors[0]))
 
 
 @rule("copy")
@@ -66,16 +63,15 @@ def copy(op: Op) -> None:
     destination, source = op["self"], op["src"]
     op.write(destination, broadcast(op, [source], tuple(destination.shape), "copied into a tensor of fixed size"))
     if not op.in_place:
-        op.emit(dict(labels_of(destination)))
+        op.emit(labels_of(destination))
 
 
 @rule("fake_quantize_per_channel_affine_cachemask", "_fake_quantize_learnable_per_channel_affine")
 def quantise_by_channel(op: Op) -> None:
     """Rounded element by element, with a step and an offset of each channel's own."""
     x, axis = op["self"], op["axis"]
-    labels: dict[int, Vector | None] = dict(labels_of(x))
+    labels = others(x, [axis])
     if x.shape[axis] != 1:
-        steps = [labels_of(op[name]).get(0) for name in ("scale", "zero_point")]
-        labels[axis] = op.merge([labels.get(axis), *steps], "steps of a rounding, of fixed size")
-    for out in flat_tensors(op.out):
-        op.emit(dict(labels), out)
+        steps = [labels_of(tensor).get(at) for tensor, at in ((x, axis), (op["scale"], 0), (op["zero_point"], 0))]
+        labels[axis] = op.merge(steps, "steps of a rounding, of fixed size")
+    op.emit(labels)

@@ -1,12 +1,12 @@
-"""Data movement inside a dimension or between several: shuffles, windows, diagonals, strides."""
+"""Data movement inside a dimension or between several: shuffles, windows, diagonals, strides, Fourier transforms."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ranp.tracing.labels import Vector
-from ranp.tracing.operation import Op, labels_of
-from ranp.tracing.rules.movement import keep_others, layout_of, wrap
+from ranp.tracing.operation import Labels, Op, labels_of, wrap
+from ranp.tracing.rules.movement import layout_of
 from ranp.tracing.rules.table import rule
 
 
@@ -28,7 +28,7 @@ def shuffle(op: Op) -> None:
         labels[channel] = np.repeat(vector, op["downscale_factor"] ** 2)
     else:
         labels[channel] = np.repeat(united_rows(op, vector.reshape(op["groups"], -1).T), op["groups"])
-    op.emit(dict(labels))
+    op.emit(labels)
 
 
 def united_rows(op: Op, grid: Vector) -> Vector:
@@ -41,10 +41,7 @@ def united_rows(op: Op, grid: Vector) -> Vector:
 @rule("unfold", "unfold_copy")
 def windows(op: Op) -> None:
     """Windows along one dimension, laid out along a new last one."""
-    x = op["self"]
-    dim = wrap(op["dimension"], x.dim())
-    op.pin_tensor(x, "windows run along channels", [dim])
-    op.emit(keep_others(op, x, dim))
+    op.pass_beside(op["self"], [wrap(op["dimension"], op["self"].dim())], "windows run along channels")
 
 
 @rule("im2col", "col2im")
@@ -55,7 +52,7 @@ def columns(op: Op) -> None:
     apart = op.name == "im2col"
     channel = x.dim() - (3 if apart else 2)
     op.pin_tensor(x, "windows run along channels", range(channel + 1, x.dim()))
-    labels: dict[int, Vector | None] = {d: v for d, v in labels_of(x).items() if d < channel}
+    labels: Labels = {d: v for d, v in labels_of(x).items() if d < channel}
     vector = labels_of(x).get(channel)
     if apart:
         labels[channel] = None if vector is None else np.repeat(vector, places)
@@ -71,10 +68,10 @@ def diagonal(op: Op) -> None:
     """Takes the places where two dimensions have the same index: what stays along one stays along the other."""
     x = op["self"]
     a, b = wrap(op["dim1"], x.dim()), wrap(op["dim2"], x.dim())
-    others = [d for d in range(x.dim()) if d not in (a, b)]
-    labels: dict[int, Vector | None] = {new: labels_of(x).get(old) for new, old in enumerate(others)}
+    rest = [d for d in range(x.dim()) if d not in (a, b)]
+    labels: Labels = {new: labels_of(x).get(old) for new, old in enumerate(rest)}
     if op["offset"] == 0 and x.shape[a] == x.shape[b]:
-        labels[len(others)] = op.merge([labels_of(x).get(a), labels_of(x).get(b)], "a diagonal of fixed size")
+        labels[len(rest)] = op.merge([labels_of(x).get(a), labels_of(x).get(b)], "a diagonal of fixed size")
     else:
         op.pin_tensor(x, "a diagonal that starts at a fixed channel", [a, b])
     op.emit(labels)
@@ -86,7 +83,7 @@ def diagonal_matrix(op: Op) -> None:
     x, rank = op["self"], op.out.dim()
     a, b = wrap(op["dim1"], rank), wrap(op["dim2"], rank)
     others = [d for d in range(rank) if d not in (a, b)]
-    labels: dict[int, Vector | None] = {new: labels_of(x).get(old) for old, new in enumerate(others)}
+    labels: Labels = {new: labels_of(x).get(old) for old, new in enumerate(others)}
     vector = labels_of(x).get(x.dim() - 1)
     if op["offset"] == 0:
         labels.update({a: vector, b: vector})
@@ -118,6 +115,18 @@ def as_strided(op: Op) -> None:
 def quarter_turns(op: Op) -> None:
     """Turns a plane by quarters: each is a swap of two dimensions, one of them reversed."""
     x = op["self"]
-    a, b = (wrap(d, x.dim()) for d in op["dims"])
-    op.pin_tensor(x, "channels are turned into space", [a, b])
-    op.emit({d: v for d, v in labels_of(x).items() if d not in (a, b)})
+    op.pass_beside(x, [wrap(d, x.dim()) for d in op["dims"]], "channels are turned into space")
+
+
+@rule("_fft_r2c", "_fft_c2c", "_fft_c2r")
+def fourier(op: Op) -> None:
+    """Every frequency is made of all places along the transformed dimensions, so those must stay."""
+    x = op["self"]
+    op.pass_beside(x, [wrap(d, x.dim()) for d in op["dim"]], "a Fourier transform runs along channels")
+
+
+@rule("view_as_real", "view_as_real_copy", "view_as_complex", "view_as_complex_copy")
+def pairs(op: Op) -> None:
+    """Real and imaginary parts lie along a last dimension of two, which no cut may touch."""
+    x = op["self"]
+    op.pass_beside(x, [op.out.dim() if "complex" in op.name else x.dim()], "real and imaginary parts")

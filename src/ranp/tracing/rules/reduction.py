@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.constants import VALUE
-from ranp.tracing.labels import Vector
 from ranp.tracing.masked import MaskedOp
-from ranp.tracing.operation import Op, labels_of, taint
-from ranp.tracing.rules.movement import note_layout, wrap
+from ranp.tracing.operation import Labels, Op, labels_of, others, taint, wrap
+from ranp.tracing.rules.movement import note_layout
 from ranp.tracing.rules.table import masked, rule
 
 PLAIN = (
@@ -30,12 +30,12 @@ def reduced_dims(op: Operator, rank: int) -> set[int]:
     return {wrap(d, rank) for d in ([dims] if isinstance(dims, int) else dims)}
 
 
-def remaining(op: Op) -> dict[int, Vector | None]:
+def remaining(op: Op) -> Labels:
     """Labels of the dimensions that stay, at their new places."""
     x = op["self"] if op["self"] is not None else op["input"]
     gone = reduced_dims(op, x.dim())
     if op["keepdim"]:
-        return {d: v for d, v in labels_of(x).items() if d not in gone}
+        return others(x, gone)
     kept = [d for d in range(x.dim()) if d not in gone]
     return {new: labels_of(x).get(old) for new, old in enumerate(kept)}
 
@@ -43,11 +43,9 @@ def remaining(op: Op) -> dict[int, Vector | None]:
 @rule(*PLAIN)
 def reduce(op: Op) -> None:
     """Sums, means and the like: right for whatever channels there are."""
-    labels = remaining(op)
-    for out in flat_tensors(op.out):
-        op.emit(dict(labels), out)
-        if op["keepdim"]:
-            note_layout(out)
+    op.emit(remaining(op))
+    for out in flat_tensors(op.out) if op["keepdim"] else ():
+        note_layout(out)
 
 
 @rule(*EXTREMES)
@@ -55,11 +53,8 @@ def extreme(op: Op) -> None:
     """Extremes with their positions: the value follows the channels there are, the position is a channel's number."""
     x = op["self"]
     gone = reduced_dims(op, x.dim())
-    labels = remaining(op)
-    results = list(flat_tensors(op.out))
-    op.emit(dict(labels), results[0])
-    for positions in results[1:]:
-        op.emit(dict(labels), positions)
+    op.emit(remaining(op))
+    for positions in flat_tensors(op.out)[1:]:
         taint(positions, [v for d, v in labels_of(x).items() if d in gone])
 
 
@@ -79,7 +74,7 @@ SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "softmax", "log_softmax"
 @rule(*SOFTMAX)
 def softmax(op: Op) -> None:
     """Softmax: shares among whatever channels there are."""
-    op.emit(dict(labels_of(op["self"])))
+    op.emit(labels_of(op["self"]))
 
 
 @masked(*SOFTMAX)
@@ -102,22 +97,19 @@ def position(op: Op) -> None:
 def ordered(op: Op) -> None:
     """Order along a dimension is data, not channels: they must stay there."""
     x = op["self"]
-    dim = wrap(op["dim"] if op["dim"] is not None else -1, x.dim())
+    dim = op.dim(x.dim(), -1)
     op.pin_tensor(x, "channels are put in an order", [dim])
-    labels = {d: v for d, v in labels_of(x).items() if d != dim}
     for out in flat_tensors(op.out):
         if out.dim() == x.dim():
-            op.emit(dict(labels), out)
+            op.emit(others(x, [dim]), out)
 
 
 @rule("glu")
 def glu(op: Op) -> None:
     """The first half gated by the second: both keep the same positions."""
     x = op["self"]
-    dim = wrap(op["dim"] if op["dim"] is not None else -1, x.dim())
-    labels: dict[int, Vector | None] = dict(labels_of(x))
-    vector = labels.get(dim)
+    dim = op.dim(x.dim(), -1)
+    labels, vector = others(x, [dim]), labels_of(x).get(dim)
     if vector is not None:
-        half = len(vector) // 2
-        labels[dim] = op.space.unite(vector[:half], vector[half:])
+        labels[dim] = op.space.unite(*np.split(vector, 2))
     op.emit(labels)

@@ -5,7 +5,6 @@ An operator without a rule does the same, but is reported as one that nobody tho
 
 from __future__ import annotations
 
-from ranp.running.operators import flat_tensors
 from ranp.tracing.operation import Op
 from ranp.tracing.rules.table import rule
 
@@ -58,5 +57,4 @@ def refuse(op: Op) -> None:
     """Keeps all channels that go in; what comes out has none."""
     for tensor in op.tensors:
         op.pin_tensor(tensor, REASONS[op.name if op.name in REASONS else op.name.rstrip("_")])
-    for out in flat_tensors(op.out):
-        op.emit({}, out)
+    op.emit({})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ranp.running.operators import flat_tensors
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.rules.table import rule
 
@@ -18,32 +17,30 @@ _POOLS = [
 _UPSAMPLES = ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
 _UPSAMPLES += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "_upsample_lanczos2d_aa"]
 
-RANK = {"1d": 1, "2d": 2, "3d": 3}
+
+def _rank(op: Op) -> int:
+    """Dimensions of space, as the operator's name says."""
+    return next(rank for rank in (1, 2, 3) if f"{rank}d" in op.name)
 
 
 @rule(*_POOLS, *_UPSAMPLES, "lp_pool2d", "mkldnn_max_pool2d", "mkldnn_max_pool3d")
 def spatial(op: Op) -> None:
     """Acts on the last one to three dimensions alone."""
     x = op["self"] if op["self"] is not None else op["input"]
-    digits = next(n for key, n in RANK.items() if key in op.name)
-    space = range(x.dim() - digits, x.dim())
-    op.pin_tensor(x, "space is resampled along channels", space)
-    labels = {d: v for d, v in labels_of(x).items() if d not in space}
-    for out in flat_tensors(op.out):
-        op.emit(dict(labels), out)
+    op.pass_beside(x, range(x.dim() - _rank(op), x.dim()), "space is resampled along channels")
 
 
 @rule("max_unpool2d", "max_unpool3d")
 def unpool(op: Op) -> None:
     """Puts values back where pooling found them: samples and channels line up with the positions that pooling kept."""
     x, indices = op["self"], op["indices"]
-    digits = next(n for key, n in RANK.items() if key in op.name)
+    rank = _rank(op)
     for tensor in (x, indices):
-        op.pin_tensor(tensor, "space is resampled along channels", range(x.dim() - digits, x.dim()))
+        op.pin_tensor(tensor, "space is resampled along channels", range(x.dim() - rank, x.dim()))
     op.emit(
         {
             d: op.merge([labels_of(x).get(d), labels_of(indices).get(d)], "meets positions of fixed size")
-            for d in range(x.dim() - digits)
+            for d in range(x.dim() - rank)
             if x.shape[d] != 1
         }
     )

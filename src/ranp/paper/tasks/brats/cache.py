@@ -1,9 +1,9 @@
 """Prepared cases on the disk and in memory, so that a case is read and normalised once.
 
-An entry is a safetensors file in ``$RANP_CACHE/brats``, or in ``~/.cache/ranp/brats``. Its name holds what it was made
-of: where the files are, their sizes and times, and the version of the preprocessing; so a changed file is prepared
-anew. About 30 MB for a case with four modalities. The folder may be deleted at any time. Nothing is ever written
-beside the data.
+An entry is a sealed safetensors file in ``$RANP_CACHE/brats``, or in ``~/.cache/ranp/brats``. Its name holds what it
+was made of: where the files are, their sizes and times, and the version of the preprocessing; so a changed file is
+prepared anew. About 30 MB for a case with four modalities. The folder may be deleted at any time. Nothing is ever
+written beside the data.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from __future__ import annotations
 import json
 import logging
 import os
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-import numpy as np
+import torch
 
 from ranp.errors import DataError, StorageError
-from ranp.files.atomic import checksum, write_atomic
+from ranp.files import sealed
+from ranp.files.atomic import checksum
 from ranp.paper.tasks.brats.files import Case
 from ranp.paper.tasks.brats.preprocessing import VERSION, Volume, prepare
 
 _LOG = logging.getLogger(__name__)
+_FORMAT = sealed.Format("ranp-brats-case", 1, (), "ranp")
 
 
 def cache_folder() -> Path:
@@ -59,7 +60,7 @@ def cached(case: Case) -> Volume:
     if entry.exists():
         try:
             return _read(entry)
-        except Exception as error:  # safetensors has errors of its own for each way in which a file can be torn
+        except StorageError as error:
             _LOG.warning("cache entry %s cannot be used (%s); it is made anew", entry, error)
     volume = prepare(case)
     _write(entry, volume)
@@ -73,45 +74,26 @@ def ensure_cached(case: Case) -> None:
         DataError: A file of the case is not right.
         StorageError: The cache cannot be written.
     """
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(entry_of(case), framework="numpy"):
-            return
-    except (OSError, SafetensorError):
+        _FORMAT.header(entry_of(case))
+    except StorageError:
         cached(case)
 
 
 def _read(entry: Path) -> Volume:
-    from safetensors import safe_open
-
-    with safe_open(entry, framework="numpy") as file:
-        volume = Volume(file.get_tensor("image"), file.get_tensor("labels"))
-        said = (file.metadata() or {}).get("crc32")
-    if said != _sum(volume):
-        raise StorageError("its checksum is not that of its content")
-    return volume
+    _, tensors = _FORMAT.read(entry)
+    return Volume(tensors["image"].numpy(), tensors["labels"].numpy())
 
 
 def _write(entry: Path, volume: Volume) -> None:
-    from safetensors.numpy import save
-
-    data = save(
-        {"image": np.ascontiguousarray(volume.image), "labels": np.ascontiguousarray(volume.labels)},
-        metadata={"crc32": _sum(volume)},
-    )
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(entry, data)
+        tensors = {"image": torch.from_numpy(volume.image), "labels": torch.from_numpy(volume.labels)}
+        _FORMAT.write(entry, tensors, {})
     except (OSError, StorageError) as error:
         raise StorageError(
             f"prepared cases cannot be kept in {str(entry.parent)!r}: {error} Name another folder in RANP_CACHE."
         ) from error
-
-
-def _sum(volume: Volume) -> str:
-    start = zlib.crc32(repr([(part.shape, str(part.dtype)) for part in (volume.image, volume.labels)]).encode())
-    return f"{zlib.crc32(volume.labels.tobytes(), zlib.crc32(volume.image.tobytes(), start)):08x}"
 
 
 class Recent:

@@ -21,8 +21,9 @@ from ranp.paper.tasks.sceneflow.pfm import read_pfm
 from ranp.paper.tasks.task import Sample, Samples
 from ranp.progress import Progress
 
-_MEAN = (0.485, 0.456, 0.406)
-_STD = (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+"""ImageNet's mean colour and deviation."""
 _MULTIPLE = 16  # the network halves an image four times
 _TORN = (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error)  # what Pillow answers to torn files
 _MODES = ("1", "L", "P", "RGB", "RGBA")
@@ -107,7 +108,7 @@ class FilePairs(Samples):
 
 def normalised(view: npt.NDArray[Any]) -> Tensor:
     """An image (H, W, 3) of values from 0 to 1 as (3, H, W) float32 with ImageNet's mean and deviation taken out."""
-    values = ((view - _MEAN) / _STD).astype(np.float32)
+    values = ((view - MEAN) / STD).astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(values.transpose(2, 0, 1)))
 
 

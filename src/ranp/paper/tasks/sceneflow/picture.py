@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from ranp.errors import DataError
 from ranp.paper.tasks.pictures import Seen
 from ranp.paper.tasks.sceneflow.metrics import DISPARITIES
+from ranp.paper.tasks.sceneflow.pairs import MEAN, STD
 from ranp.reporting.drawing.values import Panel, Picture, Scale
 
 __all__ = ["picture"]
 
-_MEAN = np.array((0.485, 0.456, 0.406))
-_STD = np.array((0.229, 0.224, 0.225))
 _FAR = 3.0
 """Pixels of error: the coarser of the paper's two thresholds; all beyond has the last colour."""
 
@@ -32,7 +30,7 @@ def picture(seen: Seen) -> Picture:
     if not counts.any():
         raise DataError(f"scene {seen.index} has no disparity from 0 to below {DISPARITIES}. Leave it out.")
     box = _box(counts)
-    view = (seen.image.double().numpy().transpose(1, 2, 0) * _STD + _MEAN).clip(0, 1)
+    view = (seen.image.double().numpy().transpose(1, 2, 0) * STD + MEAN).clip(0, 1)
     scale = Scale("disparity (px)", 0.0, float(max(truth[counts].max(), 1.0)))
     errors = Scale("error (px)", 0.0, _FAR, error=True)
     known = np.where(counts, truth, np.nan)
@@ -41,16 +39,11 @@ def picture(seen: Seen) -> Picture:
         Panel("Left view", "image", view[box]),
     ]
     for name, output in seen.outputs.items():
-        found = _map(output)
+        found = output.double().numpy()
         note = f"EPE {seen.figure(output):.2f} px, {100 * seen.figure(output, 'acc3'):.1f} % within {_FAR:g} px"
         panels.append(Panel(name, "image", found[box], scale=scale))
         panels.append(Panel(f"{name}: error", "image", np.abs(found - known)[box], scale=errors, note=note))
     return Picture(f"Scene {seen.index + 1}", tuple(panels), lines=2)
-
-
-def _map(output: Tensor) -> Floats:
-    values: Floats = output.double().numpy()
-    return values
 
 
 def _box(counts: npt.NDArray[np.bool_]) -> tuple[slice, slice]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ranp.page.charts import MANY
+from ranp.page.detail import positions, slider_of, step_at
 from ranp.page.templates import render
-from ranp.page.whatif import positions, slider_of, step_at
 from tests.support.studies import STUDY
 
 LESS = "\N{MINUS SIGN}"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ranp.tracing import trials as trials_of_network
+from ranp.tracing import probing
+from ranp.tracing.learning import Siblings
 from ranp.tracing.ledger import OpRecord
-from ranp.tracing.siblings import Siblings
 from ranp.tracing.tracer import Tracer
 
 
@@ -38,7 +38,7 @@ class Written(nn.Module):
 def trials(blocks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How many cut copies ran, and how many channels can go."""
     count = 0
-    compare = trials_of_network.compare
+    compare = probing.compare
 
     def counted(self: Tracer, *args: object) -> object:
         nonlocal count
@@ -46,7 +46,7 @@ def trials(blocks: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
         return compare(self, *args)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(trials_of_network, "compare", counted)
+        patch.setattr(probing, "compare", counted)
         model = nn.Sequential(nn.Conv3d(1, 6, 1), *(Written(6) for _ in range(blocks)), nn.Conv3d(6, 2, 1))
         trace = Tracer(model, torch.zeros(1, 1, 2, 2, 2)).trace()
     return count, sum(int((layer.classes != 0).sum()) for layer in trace.layers)

@@ -1,0 +1,122 @@
+"""Trial cuts: which labels stay in a copy that is cut at random inside its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ranp.tracing.labels import Classes, Vector
+
+Mask = npt.NDArray[np.bool_]
+Births = Mapping[tuple[str, int], Vector]
+"""``(tensor name, dimension) -> labels`` of every parameter and buffer."""
+
+
+class Sets:
+    """The sets of classes that dimensions of tensors hold: many hold the same, and each is looked at once.
+
+    Attributes:
+        held: Class of each index of a dimension, for each set.
+        distinct: The classes of each, without those that must stay, sorted.
+        ranked: Classes that pieces count, one flag for each.
+    """
+
+    def __init__(self, classes: Classes, births: Births) -> None:
+        self.classes = classes
+        found = {(ids := classes.ids[labels]).tobytes(): ids for labels in births.values()}
+        self.held = [ids for ids in found.values() if ids.any()]
+        self.distinct = [ids[ids != 0] for ids in map(np.unique, self.held)]
+        self.ranked = np.zeros(len(classes.ids), bool)
+        for entry in classes.pieces:
+            self.ranked[np.concatenate(entry)] = True
+
+
+def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
+    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
+    rng = np.random.default_rng(seed)
+    stays = np.zeros(len(classes.ids), bool)
+    ids = np.unique(classes.ids[classes.ids != 0])
+    stays[ids] = rng.random(len(ids)) < 0.5
+    for entry in classes.pieces:
+        for piece in entry:
+            stays[piece] = False
+            stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
+    sets = Sets(classes, births)
+    for mine in sets.distinct:  # a small set that chance left whole would never be tried
+        mine = mine[~sets.ranked[mine]]
+        if len(mine) > 2 and stays[mine].all():
+            stays[rng.choice(mine)] = False
+        if len(mine) > 2 and stays[mine[: int(stays[mine].sum())]].all():
+            # What code counts from the front (a number for each channel, drawn from a seed) shows where the front goes.
+            stays[mine[0]], stays[mine[-1]] = False, True
+    return _widened(stays, sets)
+
+
+def widened(keep: Mask, classes: Classes, births: Births) -> Mask:
+    """The same cut with at least two indices left wherever there were two.
+
+    A dimension of size one has no order and no labels, and torch takes other paths for it; a cut that leaves two shows
+    all that a comparison of channels can show.
+    """
+    stays = np.zeros(len(keep), bool)
+    stays[classes.ids[keep]] = True
+    return _widened(stays, Sets(classes, births))
+
+
+def _widened(stays: Mask, sets: Sets) -> Mask:
+    """``widened`` for flags of classes, which are changed."""
+    classes = sets.classes
+    for entry in classes.pieces:
+        size, counts = len(entry[0]), [int(stays[piece].sum()) for piece in entry]
+        count = max(min(2, size), *counts)
+        for piece in entry:
+            stays[piece[~stays[piece]][: count - int(stays[piece].sum())]] = True
+    stays[0] = True
+    for mine, distinct in zip(sets.held, sets.distinct, strict=True):
+        left = mine[stays[mine]]
+        if len(left) > 1 and (left != left[0]).any():
+            continue
+        missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
+        if missing > 0:
+            stays[distinct[~sets.ranked[distinct] & ~stays[distinct]][:missing]] = True
+    wider: Mask = stays[classes.ids]
+    return wider
+
+
+def narrowed(keep: Mask, classes: Classes, births: Births) -> Mask | None:
+    """The same cut with a single index left in every pair that it left alone; None if there is no such pair.
+
+    Code may assume that there are two (``x[:, 0::2]``, ``view(b, -1, 2)``), which a cut that leaves two never shows.
+    """
+    sets, gone = Sets(classes, births), set[int]()
+    stays = np.zeros(len(classes.ids), bool)
+    stays[classes.ids[keep]] = True
+    for entry in classes.pieces:
+        if len(entry[0]) == 2 and stays[np.concatenate(entry)].all():
+            gone.update(int(piece[1]) for piece in entry)
+    whole = [distinct for held, distinct in zip(sets.held, sets.distinct, strict=True) if held.all()]
+    needed = {int(distinct[0]) for distinct in whole if len(distinct) == 1}
+    for distinct in whole:
+        if len(distinct) == 2 and stays[distinct].all() and not sets.ranked[distinct].any():
+            # The first goes, so that code which counts from there is seen, unless something would have nothing left.
+            first, second = map(int, distinct)
+            goes, stays_alone = (second, first) if first in needed else (first, second)
+            if goes not in needed and stays_alone not in gone:
+                gone.add(goes)
+                needed.add(stays_alone)
+    if not gone:
+        return None
+    narrow: Mask = keep & ~np.isin(classes.ids, sorted(gone))
+    return narrow
+
+
+def keeps_of(births: Births, keep: Mask) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Indices to keep, tensor by tensor, where something goes."""
+    keeps: dict[str, dict[int, tuple[int, ...]]] = {}
+    for (name, dim), labels in births.items():
+        kept = np.flatnonzero(keep[labels])
+        if len(kept) < len(labels):
+            keeps.setdefault(name, {})[dim] = tuple(kept.tolist())
+    return keeps
