@@ -16,8 +16,9 @@ from benchmarks import (
     scoring,
     search,
     shapenet_table,
+    slim_speed,
     slim_step,
-    step_time,
+    time_budgets,
     time_resource,
     zoo,
 )
@@ -30,13 +31,14 @@ BENCHMARKS = {
     "shapenet": shapenet_table.run,
     "budgets": budgets.run,
     "memory": memory.run,
-    "step-time": step_time.run,
+    "time-budgets": time_budgets.run,
+    "slim-speed": slim_speed.run,
     "time-resource": time_resource.run,
     "limit": limit.run,
     "export": export.run,
     "zoo": zoo.run,
 }
-ON_REQUEST = {"shapenet", "budgets", "memory", "step-time", "time-resource", "limit", "export", "zoo"}
+ON_REQUEST = {"shapenet", "budgets", "memory", "time-budgets", "slim-speed", "time-resource", "limit", "export", "zoo"}
 """Minutes on a laptop (full-size networks on real arrays, exporters that are slow): run when named."""
 
 

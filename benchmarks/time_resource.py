@@ -15,7 +15,6 @@ from ranp.choosing.methods import resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.step import StepSetup, TrainingStep
-from ranp.costs.time import Table
 from ranp.paper import models, tasks
 from ranp.paper.scoring import ScoringBatches
 
@@ -24,8 +23,7 @@ STRENGTH = 11
 SHARES = (20, 10, 5)
 """FLOPs that are left, in per cent of the full network's."""
 SCORED = 8
-STRENGTHS, ROUNDINGS = (11, 50), (1, 8, 16)
-"""What the table of this machine chooses from, by predicted time."""
+STRENGTHS = (11, 50)
 
 
 def agreement(one: Plan, other: Plan) -> float:
@@ -51,24 +49,17 @@ def run(*, quick: bool) -> None:
     raw = ranp.score(model, ScoringBatches(task, edge, SCORED, 0), task.loss, trace=trace)
     method = resolve("ranp-f")
     costs = {name: method.costs(trace, name, setup) for name in ("flops", "time")}
-    times, full = Table.open(), ranp.profile(model, batch[0], convention="paper").flops
+    full = ranp.profile(model, batch[0], convention="paper").flops
 
-    def within(share: float, name: str, strength: float, rounding: int) -> Plan:
+    def within(share: float, name: str, strength: float) -> Plan:
         scores = method.weigh(raw, costs[name], strength)
-        return plan_within(Selection.of(scores, trace, round_to=rounding), parse_all(f"flops={share}%"), setup)
-
-    def predicted(plan: Plan) -> float:
-        return times.seconds(setup.trace(ranp.slim(model, plan)))
+        return plan_within(Selection.of(scores, trace), parse_all(f"flops={share}%"), setup)
 
     rows = []
     for share in SHARES[:1] if quick else SHARES:
-        base = within(share, "flops", STRENGTH, 1)
-        choices = {(s, r): within(share, "time", s, r) for s in STRENGTHS for r in ROUNDINGS}
-        strength, rounding = min(choices, key=lambda choice: predicted(choices[choice]))
-        for name, plan in (
-            ("time", choices[STRENGTH, 1]),
-            (f"time, strength {strength}, round_to={rounding}: fastest by the table", choices[strength, rounding]),
-        ):
+        base = within(share, "flops", STRENGTH)
+        for strength in STRENGTHS:
+            plan = within(share, "time", strength)
             ours, theirs = (ranp.slim(model, one, init="glorot") for one in (plan, base))
             left = [ranp.profile(network, batch[0], convention="paper").flops / full for network in (ours, theirs)]
             pairs = measure_pairs(
@@ -77,24 +68,22 @@ def run(*, quick: bool) -> None:
             rows.append(
                 (
                     f"{share} %",
-                    name,
+                    f"time, strength {strength}",
                     f"{100 * left[0]:.2f} / {100 * left[1]:.2f}",
                     f"{sum(plan.widths.values())} / {sum(base.widths.values())}",
                     f"{100 * agreement(plan, base):.1f}",
-                    f"{predicted(plan) / predicted(base):.3f}",
                     pairs.ratio,
                     pairs.work_ratio,
                     pairs.count,
                 )
             )
     header = (
-        "FLOPs allowed", "weighted by", "FLOPs left %", "channels", "kept by both %", "predicted", "time", "CPU time",
+        "FLOPs allowed", "weighted by", "FLOPs left %", "channels", "kept by both %", "time", "CPU time",
         "pairs",
     )  # fmt: skip
     notes = (
-        'Each variant over RANP-f without rounding, both by `budget="flops=..."`: time of a training step (forward,'
+        'Each variant over RANP-f, both by `budget="flops=..."`: time of a training step (forward,'
         " loss, backward, Adam), median (quartiles; extremes) of interleaved pairs. Below 1, the variant is faster.",
-        f"{case.name} at {case.size}, strength {STRENGTH}, scored on {SCORED} procedural shapes. Second row of each:"
-        f" of strengths {STRENGTHS} and multiples {ROUNDINGS}, what the table of this machine predicts to be fastest.",
+        f"{case.name} at {case.size}, RANP-f at strength {STRENGTH}, scored on {SCORED} procedural shapes.",
     )
     print(table("Time as the resource, at equal FLOPs", header, rows, notes))

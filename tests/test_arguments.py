@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 import ranp
 from ranp import arguments
-from ranp.costs.time import Table
 from ranp.errors import DataError, InfeasibleError, RanpError, UnsupportedError
 
 X, Y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
@@ -91,7 +90,6 @@ def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     chosen = {"keep": (), "tie": "max", "exact": False, "min_channels": 1, "round_to": 1}
     weighed = {"method": "ranp-f", "resource": "flops", "strength": 11.0, "example": X, "init": "copy", "step": None}
     stepped = {"model": model, "example": X, "step": ranp.TrainingStep(), "loss": F.cross_entropy, "target": Y}
-    timed = {"table": Table.open(folder, measure=lambda *_: 1e-6), "progress": None}
     criterion = {"name": "m", "values": torch.mul, "reduction": "sum", "linear": False, "needs": "gradients"}
     method = {"name": "m", "criterion": "mpmg-sum", "balance": True, "resource": "flops", "scope": "network"}
     settings = {"channels": {"a": torch.ones(2)}, "stage": "raw", "criterion": "c", "weights": {}, "excluded": {}}
@@ -118,8 +116,9 @@ def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "save": (ranp.save, {"path": file, "model": slim, "plan": plan, "note": "x"}),
         "load": (ranp.load, {"path": file, "build": build}),
         "training_memory": (ranp.training_memory, stepped),
-        "step_time": (functools.partial(ranp.step_time, model, X), {"step": ranp.TrainingStep(), **timed}),
-        "latency": (functools.partial(ranp.latency, model, X), timed),
+        "step_time": (functools.partial(ranp.step_time, model, X), {"step": ranp.TrainingStep()}),
+        "latency": (ranp.latency, {"model": model, "example": X}),
+        "tune": (functools.partial(ranp.tune, model, X), {"step": ranp.TrainingStep(), "compile_seconds": 0}),
         "checkpointed": (enter, {"model": model, "example": X}),
         "Scores": (ranp.Scores, {**settings, "batches": 0}),
         "Scores.save": (scores.save, {"path": other}),

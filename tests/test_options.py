@@ -25,6 +25,7 @@ WRONG: dict[str, list[Any]] = {
     "exact": [1, "yes"],
     "min_channels": [0, 1.5, True],
     "round_to": [0, "much", "auto"],
+    "fill": ["memory", 8, "time"],
     "init": ["xavier", 3],
     "max_batches": [0, 1.5],
     "seed": [-1, 2**64, 0.5],

@@ -35,8 +35,10 @@ if TYPE_CHECKING:  # every public name, written once: what is below reads it fro
     from ranp.costs.memory import training_memory as training_memory
     from ranp.costs.profiles import Profile as Profile
     from ranp.costs.step import TrainingStep as TrainingStep
-    from ranp.costs.time import latency as latency
-    from ranp.costs.time import step_time as step_time
+    from ranp.costs.timing import latency as latency
+    from ranp.costs.timing import step_time as step_time
+    from ranp.costs.tuning import Tuned as Tuned
+    from ranp.costs.tuning import tune as tune
     from ranp.errors import DataError as DataError
     from ranp.errors import InfeasibleError as InfeasibleError
     from ranp.errors import PlanMismatchError as PlanMismatchError
@@ -84,7 +86,8 @@ _ELSEWHERE = {
     "ranp.scores": "ranp.scoring.scores",
     "ranp.selection": "ranp.choosing.selection",
     "ranp.snip": "ranp.choosing.snip",
-    "ranp.speed": "ranp.costs.time",
+    "ranp.costs.time": "ranp.costs.timing",
+    "ranp.speed": "ranp.costs.timing",
     "ranp.storage": "ranp.slimming.storage",
     "ranp.study": "ranp.reporting.study",
     "ranp.ties": "ranp.choosing.ties",

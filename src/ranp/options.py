@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ranp.slimming.initialisation import Initialiser
     from ranp.tracing.trace import Trace
 
-ROUNDINGS = (1, 2, 4, 8, 16)
-"""What ``round_to="auto"`` chooses from."""
+FILLS = ("time", "none")
+"""What ``fill`` may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,10 @@ class Options:
         tie: How coupled layers agree: ``max`` (the paper) or ``union``.
         exact: True: remove that fraction of the prunable channels, after coupling. False: the paper's sparsity.
         min_channels: Least width of every layer.
-        round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time:
-            the multiple of 1, 2, 4, 8 or 16 that leaves the most FLOPs within it.
+        round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time,
+            is another word for ``fill="time"``.
+        fill: ``"time"``: free channels. Within the budgets, layers are widened while the measured step does not get
+            slower, since machines compute 8 or 16 channels at once. ``"none"``: not so. Default: with a budget of time.
         convention: How FLOPs, multiply-adds and memory are counted: ``"true"``, as torch does; ``"paper"`` or
             ``"equation"``, as the paper's tables or its text do.
         init: ``"copy"`` keeps the weights that stay (right for a pretrained model); ``"glorot"``, ``"orthogonal"``,
@@ -74,6 +76,7 @@ class Options:
     exact: bool = False
     min_channels: int = 1
     round_to: int | str = 1
+    fill: str | None = None
     convention: str = "true"
     init: Initialiser = "copy"
     max_batches: int | None = None
@@ -121,7 +124,7 @@ class Options:
             object.__setattr__(self, name, value)
         check_initialiser(self.init, COPY)
         TIES.get(self.tie)
-        _ = self.how, self.rule, self.roundings  # unknown names are refused here
+        _ = self.how, self.rule, self.fills  # unknown names are refused here
 
     @classmethod
     def of(cls, given: dict[str, Any], verb: str = "ranp.prune") -> Options:
@@ -157,21 +160,29 @@ class Options:
         return () if self.budget is None else self.budget  # type: ignore[return-value]
 
     @property
-    def roundings(self) -> tuple[int, ...]:
-        """The multiples to try: one, or several where the times of this machine shall choose.
+    def fills(self) -> bool:
+        """Whether free channels are looked for.
 
         Raises:
-            UnsupportedError: ``round_to`` is another word than ``"auto"``, or no budget of time goes with that.
+            UnsupportedError: ``round_to`` is another word than ``"auto"``, no budget of time goes with that, or no
+                budget at all with ``fill``.
         """
-        if not isinstance(self.round_to, str):
-            return (self.round_to,)
-        if self.round_to != "auto":
+        from ranp import arguments
+
+        is_timed = any(budget.quantity.is_measured for budget in self.budgets)
+        if isinstance(self.round_to, str):
             told = asked("round_to", self.round_to)
-            raise UnsupportedError(f"{told} is not allowed. Pass a whole number from 1 on, or 'auto'.")
-        if not {"step-time", "latency"} & {budget.resource for budget in self.budgets}:
-            told = asked("round_to", "auto")
-            raise UnsupportedError(f"{told} chooses by time. Pass a budget of step-time or latency, or a number.")
-        return ROUNDINGS
+            if self.round_to != "auto":
+                raise UnsupportedError(f"{told} is not allowed. Pass a whole number from 1 on, or 'auto'.")
+            if not is_timed:
+                raise UnsupportedError(f"{told} chooses by time. Pass a budget of step-time or latency, or a number.")
+        if self.fill is None:
+            return is_timed
+        arguments.choice("fill", self.fill, FILLS)
+        if self.fill == "time" and not self.budgets:
+            told = asked("fill", self.fill)
+            raise UnsupportedError(f"{told} widens layers within a budget. Pass {asked('budget')}, or leave it out.")
+        return self.fill == "time"
 
     def check_amount(self) -> None:
         """Refuses options that do not say how much to remove."""
@@ -181,23 +192,20 @@ class Options:
                 f"{asked('budget')}, such as 'flops=5%'."
             )
 
-    def selections(self, scores: Scores, trace: Trace) -> list[Selection]:
-        """Step 5 prepared, once for each rounding to try."""
+    def selection(self, scores: Scores, trace: Trace) -> Selection:
+        """Step 5 prepared."""
         from ranp.choosing.selection import Selection
 
-        return [
-            Selection.of(
-                scores,
-                trace,
-                scope=self.how.scope,
-                keep=self.keep,
-                tie=self.tie,
-                min_channels=self.min_channels,
-                round_to=rounding,
-                seed=self.seed,
-            )
-            for rounding in self.roundings
-        ]
+        return Selection.of(
+            scores,
+            trace,
+            scope=self.how.scope,
+            keep=self.keep,
+            tie=self.tie,
+            min_channels=self.min_channels,
+            round_to=1 if isinstance(self.round_to, str) else self.round_to,
+            seed=self.seed,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The options as plain values, as recipes hold them; a function is called by its name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ranp.costs.measuring import Costs
 from ranp.costs.memory import Footprint, peak
 from ranp.costs.quantities import needs_loss
 from ranp.costs.step import StepSetup, TrainingStep, target_for
+from ranp.costs.tuning import Tuned, tuned
 from ranp.errors import UnsupportedError, asked
 from ranp.options import Options
 from ranp.progress import Progress
@@ -72,6 +73,24 @@ class Pruned:
         """
         before, after = (peak(self.setup.trace(network)) for network in (self.setup.model, self.model))
         return before, after
+
+    def tune(self, *, compile_seconds: float = 0.0) -> Tuned:
+        """The fastest way to run the slim network on this machine, measured; see ``ranp.tune``.
+
+        Raises:
+            UnsupportedError: The network does not run on the example.
+        """
+        return tuned(self.setup, self.model, compile_seconds=compile_seconds)
+
+    def tuned(self) -> Pruned:
+        """The same, with that way in the report; without, where the network does not run on the example."""
+        try:
+            found = self.tune()
+        except UnsupportedError as error:
+            logger.info("how the slim network runs fastest is not known: %s", error)
+            return self
+        settings = {**self.report.settings, "tuned": {**asdict(found), "ratios": dict(found.ratios)}}
+        return replace(self, report=replace(self.report, settings=settings))
 
 
 @torch.inference_mode(False)  # what is made inside could not be followed, nor trained
@@ -188,11 +207,18 @@ def prune_scored(
     told |= settings or {}
 
     def chosen(trace: Trace) -> Plan:
-        selections = options.selections(scores, trace)
+        selection = options.selection(scores, trace)
         if options.sparsity is None:
-            return plan_within(selections, options.budgets, setup, settings=told, convention=options.convention)
-        remembered = {**selections[0].made_by, "exact": options.exact, **told}
-        return selections[0].plan(options.sparsity, exact=options.exact, settings=remembered)
+            return plan_within(
+                selection,
+                options.budgets,
+                setup,
+                settings=told,
+                convention=options.convention,
+                fill=options.fills,
+            )
+        remembered = {**selection.made_by, "exact": options.exact, **told}
+        return selection.plan(options.sparsity, exact=options.exact, settings=remembered)
 
     plan, copied, trace, verification = _verified(model, tracer, trace, chosen, sparing=options.checkpointing)
     if verification.ok is None and not options.unchecked:

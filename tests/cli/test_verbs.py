@@ -87,7 +87,7 @@ def test_prune_writes_a_folder_that_loads(tmp_path: Path, capsys: pytest.Capture
     from tests.support import networks_to_name as code
 
     out = tmp_path / "deep" / "run"
-    text = told(capsys, *prune_small(out, "--seed", "3"))
+    text = told(capsys, *prune_small(out, "--seed", "3", "--no-tune"))
     assert sorted(path.name for path in out.iterdir()) == [
         "model.safetensors",
         "plan.json",
@@ -139,6 +139,7 @@ def test_prune_options_reach_the_library(tmp_path: Path, capsys: pytest.CaptureF
     assert plan.kept == mine.plan.kept
     assert plan.settings == mine.plan.settings
     assert value["totals"] == mine.report.to_dict()["totals"]
+    assert value["settings"]["tuned"]["ratios"]["contiguous"] == 1
     assert sorted(Path(name).name for name in value["files"]) == sorted(path.name for path in out.iterdir())
 
 

@@ -30,10 +30,6 @@ from safetensors import safe_open
 from torch import nn
 
 import ranp
-from ranp.costs.step import TrainingStep, trace_step
-from ranp.costs.time import Table as Times
-from ranp.costs.time import stored
-from ranp.costs.time.machine import this_machine
 from ranp.errors import RanpError
 from ranp.files import atomic
 from ranp.files.checkpoints import Checkpoints
@@ -102,9 +98,6 @@ def write_all(home: Path) -> list[Kind]:
     costs = results.Costs(1200, 34567, 890), results.Costs(1000, 23456, 780)
     results.write(home / "cell", results.Result(cell, *costs, 0.3, 0.25, 0.87, False, widths, epochs, {"torch": "2"}))
 
-    times = Times.open(home / "times", measure=lambda call: 1e-6 * (1 + len(call.op)))
-    times.cover(trace_step(network, example, step=TrainingStep()))
-
     rows = (("RANP-f", "78.24"), ("Full", "237.85"))
     columns = Column("method", left=True), Column("GFLOPs")
     (home / "tables").mkdir()
@@ -147,7 +140,6 @@ def write_all(home: Path) -> list[Kind]:
         Kind("table of reproduce", home / "tables" / "main.json", lambda path: gather([path.parent]).tables),
         Kind("drawing of a table", drawing, lambda path: [path.read_bytes(), gather([path.parent]).tables]),
         Kind("comparison.json", home / "demo" / "comparison.json", lambda path: gather([path.parent]).tables),
-        Kind("table of times", times.path, lambda path: stored.load(path, this_machine("cpu"))),
         Kind("prepared BraTS case", home / "cache" / "case.safetensors", prepared),
     ]
 

@@ -146,7 +146,7 @@ def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float)
     quiet = setup.options.rule.needs != "gradients"
     with progress_bar(f"scoring {setup.network.name}", quiet=quiet) as progress:
         scores, found = scored(setup, network, at, progress)
-    (selection,) = setup.options.selections(scores, found)
+    selection = setup.options.selection(scores, found)
     plan = plan_for(selection, StepSetup(network, at, step), allowed)
     prices = Prices.of(found, setup.options.convention)
     full, slim = (prices.at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))

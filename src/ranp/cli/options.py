@@ -73,6 +73,9 @@ PRUNING: Mapping[str, Any] = {
     ],
     "min_channels": Annotated[int, flag("Least width of a layer.", _HOW, min=1)],
     "round_to": Annotated[str, flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
+    "fill": Annotated[
+        str | None, flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW)
+    ],
     "mode": Annotated[str, flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
     "convention": Annotated[str, flag("true (as torch counts), paper or equation: what FLOPs and memory are.", _HOW)],
     "init": Annotated[str, flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],

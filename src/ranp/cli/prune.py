@@ -8,6 +8,9 @@ from typing import Annotated, Any
 from ranp.cli.console import progress_bar, say, show_json
 from ranp.cli.options import PRUNING, RUN, SOURCE, STEP, Device, Json, Model, flag, options_of, step_of, takes
 
+_TUNED = 2e9
+"""FLOPs of a slim network up to which it is tuned unasked."""
+
 
 @takes(pruning=PRUNING, source=SOURCE, training=STEP)
 def prune(
@@ -20,6 +23,10 @@ def prune(
     dry_run: Annotated[
         bool, flag("Report, with the predicted training memory, but write nothing.", RUN, "--dry-run")
     ] = False,
+    tune: Annotated[
+        bool | None,
+        flag("Measure how it runs fastest here; by default where that takes seconds.", RUN, "--tune/--no-tune"),
+    ] = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -60,6 +67,8 @@ def prune(
         team.agree("plan", pruned.plan.to_json())
         if not team.leads:
             return
+        if tune or (tune is None and pruned.report.true_flops.after <= _TUNED):
+            pruned = pruned.tuned()
         inputs = source["inputs"] or (shapes_of(setup.example) if setup.data.options else ())
         recipe: dict[str, Any] = {
             "model": model,

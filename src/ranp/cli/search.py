@@ -25,7 +25,7 @@ def search(
     options = setup.options
     with progress_bar(f"scoring {model}", quiet=options.rule.needs != "gradients") as progress:
         scores, found = scored(setup, make(setup.network, device), setup.example, progress)
-    (selection,) = options.selections(scores, found)
+    selection = options.selection(scores, found)
     best = selection.max_sparsity()
     limit = "" if selection.feasible(1.0) else selection.limit()
     plan = selection.plan(best)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 
 from ranp.costs.counting import call_flops, call_memory
-from ranp.costs.step import StepTrace
-from ranp.costs.time import Table
+from ranp.costs.step import StepSetup, StepTrace
+from ranp.costs.timing import Stepper
+from ranp.running import ranks
 from ranp.running.recording import LeafCall, OpCall
 from ranp.tracing.trace import Trace
 
@@ -58,12 +59,17 @@ def kept_by_layer(trace: Trace, step: StepTrace) -> dict[str, float]:
     return {layer.name: costs[layer.name] for layer in trace.layers}
 
 
-def seconds_by_layer(trace: Trace, step: StepTrace) -> dict[str, float]:
-    """Seconds that each layer takes on this machine, forward and backward, its norm and activation left out."""
-    table = Table.open(device=step.device)
-    table.cover(step)
+def seconds_by_layer(trace: Trace, setup: StepSetup) -> dict[str, float]:
+    """Seconds that each layer takes in real steps on this machine, forward and backward, norm and activation left out.
+
+    Raises:
+        UnsupportedError: The network does not run on the example of the setup.
+    """
     names = {layer.name for layer in trace.layers}
-    return _summed(trace, ((_within(module, names), taken) for module, taken in table.by_module(step).items()))
+    with Stepper(setup, setup.model) as stepper:
+        taken = stepper.seconds_by_module()
+    found = _summed(trace, ((_within(module, names), seconds) for module, seconds in taken.items()))
+    return {name: ranks.agreed(seconds) for name, seconds in found.items()}
 
 
 def _called(trace: Trace, by_call: Callable[[LeafCall], int], by_op: Callable[[OpCall], int]) -> dict[str, float]:

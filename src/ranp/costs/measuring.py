@@ -122,8 +122,10 @@ def measure(
                 f"resource {resource!r} is about a training step. Pass setup=ranp.costs.step.StepSetup(model, example)."
             )
         quantity = quantities.find(resource, "resource", quantities.resources(of_step=setup is not None))
-        step = setup.full(part=quantity.part) if setup is not None and quantity.needs_step else None
-        by_layer = quantity.by_layer and quantity.by_layer(trace, step or convention)
+        source: Any = convention
+        if setup is not None and quantity.needs_step:
+            source = setup if quantity.is_measured else setup.full(part=quantity.part)
+        by_layer = quantity.by_layer and quantity.by_layer(trace, source)
         return Costs(_complete(trace, by_layer, str(resource)), str(resource), convention)
     if callable(resource):
         label = getattr(resource, "__name__", type(resource).__name__)

@@ -58,12 +58,13 @@ class Quantity:
         unit: Of its figures: ``"bytes"``, ``"seconds"``, or what is counted.
         description: One line for people.
         by_layer: What each layer needs, for reweighting: from the trace and, for a quantity of a step, the step of the
-            full network, else the convention. None: it is no resource.
+            full network, for one that is measured, the setup of a step, else the convention. None: it is no resource.
         of_choice: What the network with only these channels needs, exactly, for budgets: from a choice and the
             convention.
         of_network: The same from a network that is really cut, its inputs and the convention; checks ``of_choice``.
         of_step: From the step of the full network, and whom to tell of progress, to a function from a step to a figure:
             for what a trace does not tell; with ``of_choice`` too, in the convention ``"true"`` only.
+        is_measured: Whether it is the time of real steps of networks that are really cut, instead of all these.
         part: Which part of a training step that is: ``TRAINING`` (all of it), ``FORWARD`` (the forward pass, with what
             it keeps for the backward pass) or ``INFERENCE`` (one inference instead).
         rises: Whether more channels never need less; not so of time, where 24 channels may be faster than 20.
@@ -77,6 +78,7 @@ class Quantity:
     of_choice: Callable[[Choice, str], float] | None = None
     of_network: Callable[[nn.Module, Any, str], float] | None = None
     of_step: Callable[[StepTrace, Progress | None], Callable[[StepTrace], float]] | None = None
+    is_measured: bool = False
     part: str = TRAINING
     rises: bool = True
     example: str = "50%"
@@ -89,7 +91,7 @@ class Quantity:
     @property
     def needs_step(self) -> bool:
         """Whether a trace alone does not tell it."""
-        return self.of_choice is None and self.of_step is not None
+        return self.of_choice is None and (self.of_step is not None or self.is_measured)
 
     @property
     def needs_loss(self) -> bool:
@@ -156,7 +158,7 @@ def resources(*, of_step: bool = True) -> tuple[str, ...]:
 def budget_examples() -> str:
     """A budget of every quantity that can have one, for help texts."""
     found = map(QUANTITIES.get, QUANTITIES)
-    return ", ".join(f"{one.name}={one.example}" for one in found if one.of_choice or one.of_step)
+    return ", ".join(f"{one.name}={one.example}" for one in found if one.of_choice or one.needs_step)
 
 
 def find(name: object, what: str, allowed: Sequence[str] | None = None) -> Quantity:
@@ -220,14 +222,6 @@ def _peaks(_full: StepTrace, _progress: Progress | None) -> Callable[[StepTrace]
     return lambda step: peak(step).peak
 
 
-def _times(full: StepTrace, progress: Progress | None) -> Callable[[StepTrace], float]:
-    from ranp.costs.time import Table
-
-    table = Table.open(device=full.device)
-    table.cover(full, progress=progress)
-    return table.seconds
-
-
 _OUTPUTS, _KEPT, _SECONDS_EACH = map(_by_layer, ("memory_by_layer", "kept_by_layer", "seconds_by_layer"))
 for _quantity in (
     _counted("flops", "flops", "FLOPs", "FLOPs of one call", "5%", by_layer=_by_layer("flops_by_layer")),
@@ -239,12 +233,12 @@ for _quantity in (
     ),
     Quantity("train-memory", "bytes", "peak of one training step", _KEPT, of_step=_peaks, example="8GiB"),
     Quantity(
-        "step-time", "seconds", "one training step on this machine", _SECONDS_EACH,
-        of_step=_times, rises=False, example="4x",
+        "step-time", "seconds", "one training step, measured on this machine", _SECONDS_EACH,
+        is_measured=True, rises=False, example="4x",
     ),
     Quantity(
-        "latency", "seconds", "one inference on this machine",
-        of_step=_times, part=INFERENCE, rises=False, example="30ms",
+        "latency", "seconds", "one inference, measured on this machine",
+        is_measured=True, part=INFERENCE, rises=False, example="30ms",
     ),
 ):  # fmt: skip
     register(_quantity)

@@ -25,7 +25,10 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "precision": ("float32", "amp-bfloat16", "amp-float16"),
     "batch_norm": ("rank", "sync"),
     "init": ("glorot", "orthogonal", "kaiming"),
-}
+    "memory_format": (
+        "auto", "contiguous", "channels_last_3d", "contiguous+halved", "channels_last_3d+halved",
+    ),
+}  # fmt: skip
 _ALSO: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "optimiser": {
         "momentum": {"optimiser": "sgd"},
@@ -91,6 +94,9 @@ class Recipe:
         accumulate: Parts that a rank's share of a batch is computed in, one after the other.
         precision: ``"float32"``, or autocast: ``"amp-bfloat16"`` (``"bf16"``) or ``"amp-float16"`` (``"fp16"``).
         channels_last: Memory format ``channels_last_3d``.
+        memory_format: How the network runs: ``"contiguous"``, ``"channels_last_3d"``, either of them with ``+halved``
+            (see ``ranp.costs.tuning.HalvedConv3d``), or ``"auto"``: the fastest of these on this machine, by
+            ``ranp.tune`` when the run begins.
         compile: ``torch.compile``.
         batch_norm: Over which samples batch norm takes its statistics: those of a ``"rank"``, or ``"sync"``, of all.
         workers: Processes of each rank that load data.
@@ -125,6 +131,7 @@ class Recipe:
     accumulate: int = 1
     precision: str = "float32"
     channels_last: bool = False
+    memory_format: str = "contiguous"
     compile: bool = False
     batch_norm: str = "rank"
     workers: int = 0

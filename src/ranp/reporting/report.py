@@ -21,6 +21,7 @@ from ranp.choosing.plan import Plan, Sparsity
 from ranp.costs.counting import CONVENTIONS, FLOAT32
 from ranp.costs.measuring import kept_for_backward, profile, profile_of
 from ranp.costs.profiles import table
+from ranp.costs.tuning import Tuned
 from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
 from ranp.files import atomic
 from ranp.reporting.causes import Obstacle, by_cause, describe, what_stays
@@ -262,6 +263,7 @@ class Report:
         for title, lines in (
             ("operators without a rule (all they touch is kept):", list(self.unknown)),
             ("verification:", [] if self.checks is None else str(self.checks).splitlines()),
+            ("fastest way to run it:", _fastest(self.settings.get("tuned"))),
         ):
             if lines:
                 more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
@@ -320,6 +322,11 @@ class Report:
 
 
 _FIGURES = ("channels", "params", "flops", "memory", "true_flops", "true_params")
+
+
+def _fastest(tuned: Mapping[str, Any] | None) -> list[str]:
+    """How the slim network runs fastest, if that was measured."""
+    return [] if tuned is None else str(Tuned(**tuned)).splitlines()
 
 
 def _error(error: float | None) -> str:

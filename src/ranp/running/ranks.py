@@ -62,6 +62,11 @@ def first(values: torch.Tensor) -> torch.Tensor:
     return values if world() == 1 else _from_first(values.to(_device(), copy=True)).to(values.device)
 
 
+def agreed(figure: float) -> float:
+    """A figure of rank 0, on every rank."""
+    return figure if world() == 1 else float(first(torch.tensor(figure, dtype=torch.float64)))
+
+
 def _from_first(values: torch.Tensor) -> torch.Tensor:
     distributed.broadcast(values, src=0)
     return values

@@ -19,7 +19,6 @@ from ranp.choosing.budgets.ranking import Steps, families_of
 from ranp.choosing.budgets.solving import FULL, Limit, Solution, limits_of, longest, solve
 from ranp.choosing.coupling import ALWAYS
 from ranp.choosing.selection import Selection
-from ranp.costs.quantities import QUANTITIES
 from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
 from ranp.tracing.choice import Choice
@@ -222,42 +221,6 @@ def test_what_is_cut_is_what_the_plan_keeps() -> None:
     shapes = [tuple(p.shape) for p in Choice(bench.trace, solution.stays).cut(bench.model).parameters()]
     slim = ranp.slim(bench.model, bench.selection.build(solution.stays))
     assert shapes == [tuple(p.shape) for p in slim.parameters()]
-
-
-class Bumpy:
-    """Time as machines have it: one channel above a multiple of four costs more than the next multiple."""
-
-    quantity = QUANTITIES.get("latency")
-
-    def __init__(self, bench: Bench) -> None:
-        self._trace = bench.trace
-
-    def __call__(self, stays: np.ndarray) -> float:
-        widths = map(len, Choice(self._trace, stays).kept.values())
-        return sum((-(-width // 4) * 4) + (5 if width % 4 else 0) for width in widths) * 1e-3
-
-
-@pytest.mark.parametrize("share", [95, 80, 60, 50])
-def test_costs_that_do_not_rise_with_every_channel_are_met_too(share: int) -> None:
-    bench = Bench(unet_like(), INPUTS, seed=3)
-    meter = Bumpy(bench)
-    limits = limits_of(parse_all(f"latency={share}%"), [meter], bench.selection.coupling.size)
-    solution = solve(bench.selection, [meter], limits)
-    assert meter(solution.stays) == solution.after[0] <= limits[0].most
-    plans = [bench.selection.plan(k / 48 * bench.selection.max_share(), exact=True) for k in range(49)]
-    fitting = [p for p in plans if meter(Choice.of_plan(bench.trace, p).stays) <= limits[0].most]
-    widest = max((sum(plan.widths.values()) for plan in fitting), default=0)
-    assert sum(bench.selection.build(solution.stays).widths.values()) >= 0.9 * widest
-
-
-def test_where_nothing_fits_the_smallest_figure_that_was_seen_is_told_and_met() -> None:
-    bench = Bench(unet_like(), INPUTS, seed=3)
-    meter = Bumpy(bench)
-    with pytest.raises(InfeasibleError) as refusal:
-        solve(bench.selection, [meter], limits_of(parse_all("latency=1us"), [meter], bench.selection.coupling.size))
-    possible = str(refusal.value).split("The smallest possible is ")[1].split(" ")[0]
-    limits = limits_of(parse_all(possible), [meter], bench.selection.coupling.size)
-    assert solve(bench.selection, [meter], limits).after[0] <= limits[0].most
 
 
 class Steep(nn.Module):

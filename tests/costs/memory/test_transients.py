@@ -14,8 +14,9 @@ import torch
 
 from ranp.costs.memory.measuring import allocated_peak
 from ranp.costs.memory.transients import is_estimate, transient
-from ranp.costs.step import Call, Sized, TrainingStep, rerun, trace_step
+from ranp.costs.step import Call, Sized, TrainingStep, trace_step
 from ranp.costs.step.cpu import Cpu, this_cpu
+from tests.support.rerunning import rerun
 from tests.support.training_networks import NETWORKS, network
 
 LAYOUTS = ["plain", "last"] if this_cpu().isa == "avx2" else ["plain"]

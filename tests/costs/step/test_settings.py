@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ranp.costs.step import Call, Sized, TrainingStep, rerun, trace_step
+from ranp.costs.step import Call, Sized, TrainingStep, trace_step
 from ranp.errors import UnsupportedError
 from ranp.running.operators import flat_tensors
+from tests.support.rerunning import rerun
 from tests.support.training_networks import NETWORKS, network
 
 

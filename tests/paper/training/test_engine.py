@@ -137,7 +137,14 @@ def test_parts_and_workers_change_nothing(changes: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "changes", [{"precision": "bf16"}, {"precision": "fp16"}, {"channels_last": True}, {"deterministic": True}]
+    "changes",
+    [
+        {"precision": "bf16"},
+        {"precision": "fp16"},
+        {"channels_last": True},
+        {"memory_format": "channels_last_3d+halved"},
+        {"deterministic": True},
+    ],
 )
 def test_switches_train_the_same_network(changes: dict[str, Any], tmp_path: Path) -> None:
     usual = engine(tmp_path / "usual", VOLUMES).train(resume=False)

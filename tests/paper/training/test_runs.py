@@ -12,6 +12,7 @@ import torch
 
 import ranp
 from ranp import Plan
+from ranp.costs.tuning import Tuned
 from ranp.errors import InfeasibleError, PlanMismatchError, StorageError, UnsupportedError
 from ranp.paper import training
 from ranp.paper.models import build
@@ -231,3 +232,17 @@ def test_another_version_of_torch_is_told_in_the_log_and_in_the_journal(
     caplog.clear()
     training.train(VOLUMES, run.folder, settings=["epochs=3"], resume=True)
     assert "goes on with" not in caplog.text, "it was told already"
+
+
+def test_the_fastest_way_to_run_is_found_once_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Tuned] = []
+
+    def tune(*_: Any) -> Tuned:
+        asked.append(Tuned("channels_last_3d", halved=True))
+        return asked[-1]
+
+    monkeypatch.setattr("ranp.paper.training.runs.tune", tune)
+    first = training.train(NOISY, tmp_path / "run", settings=["memory_format=auto", "epochs=1"])
+    assert RunFolder(first.folder).recipe()["recipe"]["memory_format"] == "channels_last_3d+halved"
+    training.train(NOISY, tmp_path / "run", settings=["memory_format=auto", "epochs=2"], resume=True)
+    assert len(asked) == 1

@@ -67,7 +67,7 @@ class Budget:
 
 
 def _can_have_one(quantity: Quantity) -> bool:
-    return quantity.of_choice is not None or quantity.of_step is not None
+    return quantity.of_choice is not None or quantity.needs_step
 
 
 def parse_all(budgets: str | Budget | Iterable[str | Budget]) -> tuple[Budget, ...]:
@@ -104,7 +104,7 @@ def share_above(part: float, whole: float) -> str:
     percent = 100 * part / whole if whole else 100.0
     step = 10.0 ** (math.floor(math.log10(percent)) - 3) if percent > 0 else 1.0
     up = math.ceil(percent / step - 1e-12) * step
-    while up / 100 * whole < part:
+    while float(f"{up:.10g}") / 100 * whole < part:  # as it will be read
         up += step
     return f"{up:.10g}%"
 
@@ -121,6 +121,7 @@ def budget_lines(settings: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"budget {entry['budget']}: {quantity.format(after)} of {quantity.format(limit)} allowed "
             f"({after / limit:.1%} used), full network {quantity.format(float(entry['before']))}"
+            f"{', measured on this machine' if quantity.is_measured else ''}"
         )
     if lines and (step := settings.get("step")):
         batch = [f"batch {step['batch']}"] if step.get("batch") else []

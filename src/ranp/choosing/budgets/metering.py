@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 
 from ranp.choosing.budgets.probing import probes
 from ranp.choosing.selection import Selection
-from ranp.costs.quantities import TRAINING, Quantity
+from ranp.costs import timing
+from ranp.costs.quantities import INFERENCE, TRAINING, Quantity
 from ranp.costs.step import StepSetup, StepTrace
 from ranp.costs.widths import StepAtWidths
 from ranp.errors import UnsupportedError
 from ranp.progress import Progress
+from ranp.running import ranks
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags
 from ranp.tracing.trace import Trace
@@ -41,6 +43,9 @@ class CheckedMeter:
         """From now on every candidate is cut."""
         self._quick = self.checked
 
+    def close(self) -> None:
+        """Gives back what it holds."""
+
 
 def counting_meter(quantity: Quantity, setup: StepSetup, trace: Trace, convention: str = "true") -> CheckedMeter:
     """For a quantity that follows exactly from the trace; one that no network can tell is not checked."""
@@ -61,6 +66,58 @@ def counting_meter(quantity: Quantity, setup: StepSetup, trace: Trace, conventio
             return of_network(choice.cut(setup.model, meta=False), setup.example, convention)
 
     return CheckedMeter(quantity, quick, checked)
+
+
+class TimeMeter(CheckedMeter):
+    """Seconds of real steps, or inferences, of candidates that are really cut, each in turn with another network.
+
+    Candidates run beside the first of them; what is handed out runs beside the full network, with more care. Of several
+    ranks, all go by what the first one measures, so that they come to the same plan.
+
+    Args:
+        quantity: Which one.
+        setup: What runs.
+        trace: Of the full network.
+        progress: Told how many networks were measured.
+    """
+
+    def __init__(self, quantity: Quantity, setup: StepSetup, trace: Trace, progress: Progress | None = None) -> None:
+        super().__init__(quantity, self._beside_first, self._beside_full)
+        self._setup, self._trace, self._progress = setup, trace, progress
+        self._full = self._stepper(None)
+        self._seconds = ranks.agreed(timing.seconds(self._full, timing.SURE))
+        self._first: tuple[timing.Stepper, float] | None = None
+        self._measured = 0
+
+    def _beside_first(self, stays: Flags) -> float:
+        if stays.all():
+            return self._seconds
+        other, base = self._first or (self._full, self._seconds)
+        stepper = self._stepper(stays)
+        found = base * ranks.agreed(timing.ratio(stepper, other, timing.QUICK))
+        if self._first is None:
+            self._first = (stepper, found)
+        else:
+            stepper.close()
+        return found
+
+    def _beside_full(self, stays: Flags) -> float:
+        with self._stepper(stays) as stepper:
+            return self._seconds * ranks.agreed(timing.ratio(stepper, self._full, timing.SURE))
+
+    def _stepper(self, stays: Flags | None) -> timing.Stepper:
+        model = self._setup.model
+        network = model if stays is None else Choice(self._trace, stays).cut(model, meta=False)
+        if self._progress is not None and stays is not None:
+            self._measured += 1
+            self._progress(self._measured, None)
+        return timing.Stepper(self._setup, network, inference=self.quantity.part == INFERENCE)
+
+    def close(self) -> None:
+        """Gives the networks back."""
+        self._full.close()
+        if self._first is not None:
+            self._first[0].close()
 
 
 class CandidateSteps:
@@ -115,10 +172,13 @@ def meters_for(
     convention: str = "true",
     progress: Progress | None = None,
 ) -> list[CheckedMeter]:
-    """Meters for these quantities, cheap ones first; what times are missing for them is measured now."""
+    """Meters for these quantities, cheap ones first; the time of the full network is measured now."""
     steps: dict[str, CandidateSteps] = {}
     meters: list[CheckedMeter] = []
-    for one in sorted(quantities, key=lambda one: (one.of_step is not None, one.part, not one.rises)):
+    for one in sorted(quantities, key=lambda one: (one.is_measured, one.of_step is not None, one.part)):
+        if one.is_measured:
+            meters.append(TimeMeter(one, setup, selection.coupling.trace, progress))
+            continue
         counting = None if one.needs_step else counting_meter(one, setup, selection.coupling.trace, convention)
         if counting is not None and (one.of_step is None or convention != "true"):
             meters.append(counting)

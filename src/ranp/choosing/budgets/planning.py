@@ -8,17 +8,19 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ranp.choosing.budgets.budget import Budget
-from ranp.choosing.budgets.metering import CheckedMeter, meters_for
+from ranp.choosing.budgets.measured import fill_free, solve_measured
+from ranp.choosing.budgets.metering import CheckedMeter, TimeMeter, meters_for
 from ranp.choosing.budgets.solving import Limit, Solution, limits_of, solve, what_is_too_large
 from ranp.choosing.plan import Plan
 from ranp.choosing.refusals import nothing_goes
 from ranp.choosing.selection import Selection
-from ranp.costs.prices import Prices
+from ranp.costs.quantities import QUANTITIES
 from ranp.costs.step import StepSetup
+from ranp.costs.step.cpu import blocks
+from ranp.costs.step.stand_ins import device_of
 from ranp.errors import InfeasibleError
 from ranp.progress import Progress
 from ranp.running.calling import tensors_in
-from ranp.tracing.choice import Choice
 
 logger = logging.getLogger(__name__)
 
@@ -27,38 +29,45 @@ _ROUNDS = 3
 
 
 def plan_within(
-    selections: Selection | Sequence[Selection],
+    selection: Selection,
     budgets: Sequence[Budget],
     setup: StepSetup,
     *,
     settings: Mapping[str, Any] | None = None,
     convention: str = "true",
+    fill: bool | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The plan of the widest network, by a method's own ranking, that meets every budget.
 
     Args:
-        selections: The method's ranking, and what must stay. Of several, which differ in how widths are rounded, the
-            one is taken that leaves the most FLOPs.
+        selection: The method's ranking, and what must stay.
         budgets: What may be needed.
         setup: The network, and what one training step of it is.
         settings: What else to remember in the plan.
         convention: How FLOPs, multiply-adds and activations are counted.
-        progress: Told ``(done, all)`` while times are measured.
+        fill: Whether to widen layers, within the budgets, while the measured step does not get slower; None: with a
+            budget of time.
+        progress: Told how many networks were measured, with a budget of time.
 
     Raises:
         InfeasibleError: A budget cannot be met; the message tells the smallest that can.
-        UnsupportedError: The network does not run without data, and a budget needs that.
+        UnsupportedError: The network does not run without data, and a budget of memory needs that; or it does not run
+            on the example, and a budget of time needs that.
     """
-    choices = [selections] if isinstance(selections, Selection) else list(selections)
     meters = meters_for(
-        (budget.quantity for budget in budgets), setup, choices[0], convention=convention, progress=progress
+        (budget.quantity for budget in budgets), setup, selection, convention=convention, progress=progress
     )
-    limits = limits_of(budgets, meters, choices[0].coupling.size)
-    for limit in limits:
-        if limit.most < limit.before and choices[0].coupling.stuck:
-            raise InfeasibleError(nothing_goes(choices[0].coupling, f"budget {limit.budget.text}"))
-    selection, solution = _widest(choices, meters, limits)
+    fill = any(budget.quantity.is_measured for budget in budgets) if fill is None else fill
+    try:
+        limits = limits_of(budgets, meters, selection.coupling.size)
+        for limit in limits:
+            if limit.most < limit.before and selection.coupling.stuck:
+                raise InfeasibleError(nothing_goes(selection.coupling, f"budget {limit.budget.text}"))
+        solution = _solved(selection, meters, limits, setup, fill=fill, progress=progress)
+    finally:
+        for meter in meters:
+            meter.close()
     outcome = [
         {
             "budget": limit.budget.text,
@@ -78,22 +87,31 @@ def plan_within(
     return selection.build(solution.stays, settings={**made_by, **(settings or {})})
 
 
-def _widest(
-    selections: Sequence[Selection], meters: Sequence[CheckedMeter], limits: Sequence[Limit]
-) -> tuple[Selection, Solution]:
-    """The solution that leaves the most FLOPs, and the selection that it is of."""
-    if len(selections) == 1:
-        return selections[0], _checked(selections[0], meters, limits)
-    found, refused = [], None
-    for selection in selections:
-        try:
-            found.append((selection, _checked(selection, meters, limits)))
-        except InfeasibleError as error:  # wide multiples may not fit where narrow ones do
-            refused = refused or error
-    if refused is not None and not found:
-        raise refused
-    trace = selections[0].coupling.trace
-    return max(found, key=lambda pair: Prices.of(trace).at(Choice(trace, pair[1].stays)).flops)
+def _solved(
+    selection: Selection,
+    meters: Sequence[CheckedMeter],
+    limits: Sequence[Limit],
+    setup: StepSetup,
+    *,
+    fill: bool,
+    progress: Progress | None,
+) -> Solution:
+    """The solution, with free channels if it shall be filled."""
+    multiples = blocks(device_of(setup.model, setup.example).type, setup.step.precision) if fill else ()
+    exact = [meter for meter in meters if meter.quantity.rises]
+    names = {meter.quantity.name for meter in exact}
+    bounds = [limit for limit in limits if limit.budget.resource in names]
+    solution = _checked(selection, exact, bounds) if exact else None
+    if solution is None or len(exact) < len(meters):
+        most = None if solution is None else solution.stays
+        return solve_measured(selection, meters, limits, multiples=multiples, most=most)
+    if not fill:
+        return solution
+    clock = TimeMeter(QUANTITIES.get("step-time"), setup, selection.coupling.trace, progress)
+    try:
+        return fill_free(selection, solution, meters, limits, clock, multiples)
+    finally:
+        clock.close()
 
 
 def _checked(selection: Selection, meters: Sequence[CheckedMeter], limits: Sequence[Limit]) -> Solution:

@@ -34,8 +34,6 @@ _EXCHANGES, _CANDIDATES, _SLACK = 64, 24, 0.1
 """How many exchanges are made at most, how many are looked at for each, and how much of a step may be missing."""
 _TAKEN_BACK = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89)
 """How many steps of a family an exchange may take back."""
-_PLACES = 48
-"""How many beginnings of a ranking are looked at where costs do not rise with every channel."""
 
 
 class Meter(Protocol):
@@ -85,7 +83,7 @@ class Solution:
 
 def limits_of(budgets: Sequence[Budget], meters: Sequence[Meter], classes: int) -> tuple[Limit, ...]:
     """What each budget comes to for this network."""
-    full = _Scale(meters).figures(np.ones(classes, dtype=bool))
+    full = Scale(meters).figures(np.ones(classes, dtype=bool))
     return tuple(Limit(b, full[b.resource], b.limit(full[b.resource])) for b in budgets)
 
 
@@ -101,18 +99,12 @@ def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]
     Raises:
         InfeasibleError: Even the smallest network exceeds a limit; the message tells the smallest possible figure.
     """
-    scale = _Scale(meters, limits)
-    smallest = _smallest(selection)
-    if scale.rises and not scale.fits(smallest):
-        raise InfeasibleError(_refusal(limits, scale.figures(smallest)))
-    stays, steps = _beginning(selection, smallest, scale)
-    if not scale.rises:
-        stays, steps = _jumped(stays, steps, scale)
-        if not scale.fits(stays):
-            raise InfeasibleError(_refusal(limits, scale.least))
-    stays = _grown(stays, steps, scale)
-    if scale.rises and scale.used(stays) < FULL:
-        stays = _exchanged(Ladder.of(selection, stays, smallest), scale)
+    scale, least = Scale(meters, limits), smallest(selection)
+    if not scale.fits(least):
+        raise InfeasibleError(refusal(limits, scale.figures(least)))
+    stays = _grown(*_beginning(selection, least, scale), scale)
+    if scale.used(stays) < FULL:
+        stays = _exchanged(Ladder.of(selection, stays, least), scale)
     figures = scale.figures(stays)
     after = tuple(figures[limit.budget.resource] for limit in limits)
     return Solution(stays, after, what_is_too_large(selection, meters, limits, stays, after), scale.tries)
@@ -124,7 +116,7 @@ def what_is_too_large(
     """Where no budget is used to 98 %: the smallest step up, in words; else nothing."""
     if max(figure / limit.most for figure, limit in zip(after, limits, strict=True)) >= ENOUGH:
         return ""
-    scale, ladder = _Scale(meters, limits), Ladder.of(selection, stays, _smallest(selection))
+    scale, ladder = Scale(meters, limits), Ladder.of(selection, stays, smallest(selection))
     steps = [(scale.used(ladder.moved({number: 1})), step) for number, step in ladder.next_steps()]
     if not steps:
         return "the network has no more channels to give back"
@@ -133,7 +125,7 @@ def what_is_too_large(
     return f"the smallest step up, {named(selection.coupling, step)}, would need {used:.1%} of {asked_for}"
 
 
-def _exchanged(ladder: Ladder, scale: _Scale) -> Flags:
+def _exchanged(ladder: Ladder, scale: Scale) -> Flags:
     """The network after exchanges that use more of the limits, until none does.
 
     An exchange takes back a few steps of a family, or none, and fills the room with steps of others. What it needs is
@@ -190,23 +182,20 @@ def _filled(
     return move, abs(float(room.min()))
 
 
-class _Scale:
+class Scale:
     """Weighs candidates with several meters; counts how many."""
 
     def __init__(self, meters: Sequence[Meter], limits: Sequence[Limit] = ()) -> None:
         self._meters = meters
         self._most = {limit.budget.resource: limit.most for limit in limits}
         self.tries = 0
-        self.rises = all(meter.quantity.rises for meter in meters)
-        self.least: dict[str, float] = {}
-        """The smallest figures of the candidates that ``figures`` was asked for."""
 
     def figures(self, stays: Flags) -> dict[str, float]:
-        found = {meter.quantity.name: float(meter(stays)) for meter in self._meters}
-        self.least = {name: min(figure, self.least.get(name, figure)) for name, figure in found.items()}
-        return found
+        """What it needs, by resource."""
+        return {meter.quantity.name: float(meter(stays)) for meter in self._meters}
 
     def fits(self, stays: Flags) -> bool:
+        """Whether it is within every limit."""
         self.tries += 1
         return all(meter(stays) <= self._most.get(meter.quantity.name, np.inf) for meter in self._meters)
 
@@ -220,7 +209,7 @@ class _Scale:
         return np.asarray([found[name] / most for name, most in self._most.items()])
 
 
-def _grown(stays: Flags, steps: Steps, scale: _Scale) -> Flags:
+def _grown(stays: Flags, steps: Steps, scale: Scale) -> Flags:
     """Lets a network grow along the steps as far as the scale allows."""
     while len(steps):
         count = longest(len(steps), lambda n, base=stays, left=steps: scale.fits(left.added(base, n)))  # type: ignore[misc]
@@ -229,19 +218,6 @@ def _grown(stays: Flags, steps: Steps, scale: _Scale) -> Flags:
             break
         steps = steps.without(count)
     return stays
-
-
-def _jumped(stays: Flags, steps: Steps, scale: _Scale) -> tuple[Flags, Steps]:
-    """The widest of some beginnings of the ranking that fits, and the steps after it; the smallest if none does.
-
-    Where costs do not rise with every channel, a step that does not fit says little about those after it.
-    """
-    for count in sorted({round(len(steps) * place / _PLACES) for place in range(_PLACES + 1)}, reverse=True):
-        candidate = steps.added(stays, count)
-        scale.figures(candidate)
-        if scale.fits(candidate):
-            return candidate, steps.after(count)
-    return stays, steps
 
 
 def longest(size: int, holds: Callable[[int], bool]) -> int:
@@ -260,7 +236,7 @@ def longest(size: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def _smallest(selection: Selection) -> Flags:
+def smallest(selection: Selection) -> Flags:
     """The network that keeps no more than it must."""
     _, found = selection.at(selection.sparsest)
     demand, _ = selection.demand(found.kept)
@@ -268,27 +244,37 @@ def _smallest(selection: Selection) -> Flags:
     return stays
 
 
-def _beginning(selection: Selection, smallest: Flags, scale: _Scale) -> tuple[Flags, Steps]:
+def steps_of(selection: Selection) -> Steps | None:
+    """The steps by which the smallest network grows; None where their order depends on the sparsity."""
+    if selection.fixed is None:
+        return None
+    _, found = selection.fixed
+    demand, _ = selection.demand(found.kept)
+    return Steps.of_needs(found.kept, families_of(selection.coupling), max(ALWAYS, demand))
+
+
+def granted(selection: Selection, count: int) -> Flags:
+    """The network that so many channels (or weights) are granted to."""
+    sparsity = 1 - count / max(selection.steps, 1)
+    order, found = selection.at(sparsity)
+    flags: Flags = found.kept <= order.budget(sparsity)
+    return flags
+
+
+def _beginning(selection: Selection, least: Flags, scale: Scale) -> tuple[Flags, Steps]:
     """A network that fits, and the steps by which it may grow."""
-    families = families_of(selection.coupling)
-    if selection.fixed is not None:
-        _, found = selection.fixed
-        demand, _ = selection.demand(found.kept)
-        return smallest, Steps.of_needs(found.kept, families, max(ALWAYS, demand))
-
+    steps = steps_of(selection)
+    if steps is not None:
+        return least, steps
     # The order depends on the sparsity: the least sparse choice that fits, then more channels by their scores.
-    def state(granted: int) -> Flags:
-        sparsity = 1 - granted / max(selection.steps, 1)
-        order, found = selection.at(sparsity)
-        flags: Flags = found.kept <= order.budget(sparsity)
-        return flags
-
-    granted = longest(selection.steps, lambda count: scale.fits(state(count)))
-    stays = state(granted) if granted else smallest
+    count = longest(selection.steps, lambda count: scale.fits(granted(selection, count)))
+    stays = granted(selection, count) if count else least
+    families = families_of(selection.coupling)
     return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection)), families, ALWAYS)
 
 
-def _refusal(limits: Sequence[Limit], least: dict[str, float]) -> str:
+def refusal(limits: Sequence[Limit], least: Mapping[str, float]) -> str:
+    """That the budgets cannot be met, given what the smallest network needs, and what can."""
     broken = [limit for limit in limits if least[limit.budget.resource] > limit.most]
     if not broken:
         texts = " and ".join(limit.budget.text for limit in limits)

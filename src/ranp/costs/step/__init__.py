@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ranp.costs.step.records import Call, Sized, StepTrace, Storage, TrainingStep
 from ranp.costs.step.running import trace_step
-from ranp.costs.step.settings import Settings, rerun
+from ranp.costs.step.settings import Settings
 from ranp.costs.step.setup import StepSetup, target_for
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "StepTrace",
     "Storage",
     "TrainingStep",
-    "rerun",
     "target_for",
     "trace_step",
 ]

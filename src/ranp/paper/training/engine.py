@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ranp.costs.tuning import Tuned
 from ranp.errors import DataError, StorageError
 from ranp.files.checkpoints import Checkpoints, Mark, Position, State
 from ranp.files.journal import Journal
@@ -68,6 +69,7 @@ class Engine:
             self.model = share_statistics(self.model, team)
         if recipe.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+        self.model = Tuned.named(recipe.memory_format).prepare(self.model)
         self.optimiser = make_optimiser(self.model, recipe)
         self.scaler = torch.amp.GradScaler(team.device.type, enabled=recipe.precision == "amp-float16")
         self.checkpoints = Checkpoints(folder, recipe.keep_checkpoints)

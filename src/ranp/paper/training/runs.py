@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from ranp.choosing.plan import Plan
+from ranp.costs.tuning import tune
 from ranp.errors import StorageError, UnsupportedError
 from ranp.files.checkpoints import Checkpoints, Mark
 from ranp.files.journal import kept
@@ -234,6 +235,8 @@ def train(
         plan = pruned.plan
     model = full if plan is None else make_slim(full, plan, recipe, example)
     used = whole(full) if plan is None else plan
+    if recipe.memory_format == "auto":
+        recipe = dataclasses.replace(recipe, memory_format=_fastest(recipe, model, example, team))
     run = _fingerprint(task, recipe, used)
     team.agree("plan, recipe or version", run)
     remembered = {
@@ -288,10 +291,23 @@ def _remember(folder: RunFolder, recipe: Recipe, told: Mark) -> None:
         folder.write_recipe({**stored, "recipe": recipe.to_dict()})
 
 
+def _fastest(recipe: Recipe, model: nn.Module, example: Any, team: Team) -> str:
+    """How the network runs fastest here, as the rank that leads measures it."""
+    found: list[str] = []
+
+    def measure() -> None:
+        found.append(tune(model.to(team.device), example, recipe.step(team.size)).name)
+
+    team.lead(measure)
+    return team.gather("".join(found))[0]
+
+
 def _same(folder: RunFolder, recipe: Recipe | None, settings: list[str]) -> Recipe:
     """The recipe of a run that goes on: the folder's, with changes that make no past step wrong."""
     _, before = recipe_of(folder)
     wanted = (before if recipe is None else recipe).but(settings)
+    if wanted.memory_format == "auto":  # it was decided when the run was begun
+        wanted = dataclasses.replace(wanted, memory_format=before.memory_format)
     for field in dataclasses.fields(Recipe):
         old, new = getattr(before, field.name), getattr(wanted, field.name)
         if old != new and field.name not in _MAY_CHANGE:
@@ -323,5 +339,7 @@ def _same_plan(folder: RunFolder, plan: Plan | None, pruning: Prunes | None) -> 
 def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
     told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
     told["precision"] = _WORDS.get(recipe.precision, recipe.precision)
+    if recipe.memory_format == "contiguous":  # older runs know nothing else
+        del told["memory_format"]
     text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
