@@ -37,7 +37,8 @@ class Options:
             ``"params=1M"``, ``"memory=25%"``, ``"train-memory=8GiB"``, ``"step-time=4x"`` (a quarter),
             ``"latency=30ms"``. The widest network by the method's own ranking that meets all of them; every layer
             keeps a channel.
-        method: ``ranp-f``, ``ranp-m``, ``weighted``, ``vanilla``, ``layerwise``, ``random``, ``snip``, or a ``Method``.
+        method: ``ranp-f``, ``ranp-m``, ``weighted``, ``vanilla``, ``layerwise``, ``random``, ``snip``, ``flat``,
+            ``power``, ``balanced`` (with a budget), or a ``Method``.
         resource: What the scores are reweighted by, default the method's own: ``flops``, ``memory``, ``params``,
             ``train-memory``, ``time``, a function of the trace, or several of these.
         strength: How much that counts, lambda in the paper; default 11.
@@ -46,7 +47,8 @@ class Options:
         keep: ``fnmatch`` patterns of layers to leave alone. Layers that make the outputs always are.
         tie: How coupled layers agree: ``max`` (the paper) or ``union``.
         exact: True: remove that fraction of the prunable channels, after coupling. False: the paper's sparsity.
-        min_channels: Least width of every layer.
+        min_channels: Least width of every layer. None: 1 for a sparsity; for a budget that of the method, 4, or less
+            where that does not fit.
         round_to: Widths are rounded up to a multiple of this; within a budget, too. ``"auto"``, with a budget of time,
             is another word for ``fill="time"``.
         fill: ``"time"``: free channels. Within the budgets, layers are widened while the measured step does not get
@@ -74,7 +76,7 @@ class Options:
     keep: Iterable[str] = ()
     tie: str = "max"
     exact: bool = False
-    min_channels: int = 1
+    min_channels: int | None = None
     round_to: int | str = 1
     fill: str | None = None
     convention: str = "true"
@@ -87,7 +89,9 @@ class Options:
 
     def __post_init__(self) -> None:
         from ranp import arguments
+        from ranp.choosing import scopes
         from ranp.choosing.budgets import parse_all
+        from ranp.choosing.refusals import needs_budget
         from ranp.choosing.selection import check_sparsity
         from ranp.choosing.ties import TIES
         from ranp.costs.counting import CONVENTIONS
@@ -101,7 +105,6 @@ class Options:
             "sparsity": None if self.sparsity is None else check_sparsity(self.sparsity),
             "budget": None if self.budget is None else parse_all(self.budget),
             "keep": arguments.patterns(self.keep),
-            "min_channels": arguments.width("min_channels", self.min_channels),
             "exact": arguments.flag("exact", self.exact),
             "checkpointing": arguments.flag("checkpointing", self.checkpointing),
             "unchecked": arguments.flag("unchecked", self.unchecked),
@@ -118,6 +121,8 @@ class Options:
             arguments.number("strength", self.strength, "a finite number, at least 0; 11 is usual", error=DataError)
         if self.step is not None:
             arguments.kind("step", self.step, TrainingStep, "a ranp.TrainingStep, or None")
+        if self.min_channels is not None:
+            checked["min_channels"] = arguments.width("min_channels", self.min_channels)
         if not isinstance(self.round_to, str):
             checked["round_to"] = arguments.width("round_to", self.round_to)
         for name, value in checked.items():
@@ -125,6 +130,8 @@ class Options:
         check_initialiser(self.init, COPY)
         TIES.get(self.tie)
         _ = self.how, self.rule, self.fills  # unknown names are refused here
+        if self.sparsity is not None and scopes.resolve(self.how.scope).priced:
+            raise UnsupportedError(needs_budget(asked("method", self.how.name)))
 
     @classmethod
     def of(cls, given: dict[str, Any], verb: str = "ranp.prune") -> Options:
@@ -146,6 +153,11 @@ class Options:
         from ranp.choosing.methods import resolve
 
         return resolve(self.method)
+
+    @property
+    def floor(self) -> int | None:
+        """Least width under a budget, which gives way where it does not fit; None where one was asked for."""
+        return self.how.floor if self.min_channels is None else None
 
     @property
     def rule(self) -> Criterion:
@@ -202,7 +214,7 @@ class Options:
             scope=self.how.scope,
             keep=self.keep,
             tie=self.tie,
-            min_channels=self.min_channels,
+            min_channels=1 if self.min_channels is None else self.min_channels,
             round_to=1 if isinstance(self.round_to, str) else self.round_to,
             seed=self.seed,
         )

@@ -216,6 +216,7 @@ def prune_scored(
                 settings=told,
                 convention=options.convention,
                 fill=options.fills,
+                floor=options.floor,
             )
         remembered = {**selection.made_by, "exact": options.exact, **told}
         return selection.plan(options.sparsity, exact=options.exact, settings=remembered)

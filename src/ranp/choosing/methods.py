@@ -36,6 +36,7 @@ class Method:
         resource: The resource that reweights the scores (``ranp.reweight``), None for no reweighting.
         scope: The scope of ``ranp.select``: a name, a ``Scope``, or a function.
         description: One line for people.
+        floor: Least width of every layer under a budget; it gives way where no network that wide fits.
     """
 
     name: str
@@ -44,11 +45,13 @@ class Method:
     resource: Resource | None = None
     scope: str | Scope | Wanted = "network"
     description: str = ""
+    floor: int = 4
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise UnsupportedError(f"a method needs a name, got {arguments.shown(self.name)}. Pass a non-empty string.")
         arguments.flag("balance", self.balance)
+        arguments.width("floor", self.floor)
 
     def costs(
         self,
@@ -106,6 +109,14 @@ for _method in (
     Method("layerwise", scope="layer", description="the same share of every layer (layer-wise NP)"),
     Method("random", criterion="random", scope="random", description="channels drawn blindly (random NP)"),
     Method("snip", criterion="snip", scope="weights", description="single weights first, then dead channels (SNIP NP)"),
+    Method("flat", balance=True, scope="flat", description="the same width everywhere, as far as layers are that wide"),
+    Method("power", balance=True, scope="power", description="widths by the root of the full ones"),
+    Method(
+        "balanced",
+        balance=True,
+        scope="balanced",
+        description="widths that share a budget fairly by resolution and cost; needs a budget",
+    ),
 ):
     register(_method)
 del _method

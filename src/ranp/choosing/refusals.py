@@ -72,6 +72,14 @@ def nothing_goes(coupling: Coupling, request: str) -> str:
     )
 
 
+def needs_budget(what: str) -> str:
+    """The sentence for a sparsity with widths that follow from a budget."""
+    return (
+        f"{what} needs a budget: its widths follow from what channels cost. Pass {asked('budget', 'flops=5%')} instead "
+        f"of {asked('sparsity')}."
+    )
+
+
 def _rounded_down(share: float) -> str:
     """Four digits, rounded down, but not by a float error: 0.34 must not become 0.3399."""
     return f"{math.floor(share * 1e4 + 1e-11) / 1e4:.4f}"

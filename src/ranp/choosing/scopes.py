@@ -57,12 +57,17 @@ class Scope:
         order: ``(coupling, sparsity, seed) -> Order``.
         steps: ``coupling ->`` how many different sparsities there are: the resolution of a search.
         nested: True if ``order`` is the same for every sparsity, which makes searches closed forms.
+        shape: For a scope that says how wide layers are: from the coupling and the price of each class to the order.
+            Budgets keep to these widths as nearly as they can be used.
+        priced: True if the prices matter; they follow from a budget, so that it does not work with a sparsity.
     """
 
     name: str
     order: Callable[[Coupling, float, int], Order]
     steps: Callable[[Coupling], int]
     nested: bool = True
+    shape: Callable[[Coupling, Floats], Order] | None = None
+    priced: bool = False
 
 
 Wanted = Callable[["Scores", Trace, float], Mapping[str, Any]]

@@ -17,11 +17,12 @@ import numpy as np
 from ranp import arguments
 from ranp.choosing import refusals
 from ranp.choosing import snip as _snip  # registers the scope "weights"
+from ranp.choosing import widths as _widths  # registers "flat", "power" and "balanced"
 from ranp.choosing.coupling import ALWAYS, Coupling, couple
 from ranp.choosing.plan import Cut, Plan, Sparsity
 from ranp.choosing.scopes import Order, Scope, Wanted, resolve
 from ranp.choosing.ties import TIES, Needs, TieRule, first_channels, needs
-from ranp.errors import InfeasibleError, asked
+from ranp.errors import InfeasibleError, UnsupportedError, asked
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Floats
 from ranp.tracing.trace import Trace
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Selection", "max_sparsity", "select"]
 
 logger = logging.getLogger(__name__)
-del _snip
+del _snip, _widths
 
 
 def select(
@@ -57,7 +58,7 @@ def select(
         sparsity: Fraction to remove, from 0 up to below 1.
         scope: What the fraction is a share of: ``"network"`` (the paper: all channels, one threshold), ``"layer"``
             (the same share of each layer), ``"random"`` (channels drawn blindly), ``"weights"`` (SNIP: single
-            weights), or a function ``(scores, trace, sparsity) -> {layer: flags of the granted channels}``.
+            weights), ``"flat"`` (the same width everywhere), ``"power"`` (the root of the full width), or a function ``(scores, trace, sparsity) -> {layer: flags of the granted channels}``.
         keep: ``fnmatch`` patterns of layers to keep whole.
         tie: How coupled layers agree: ``"max"`` = as many channels as the hungriest was granted, the ones with the
             highest score in any of them (the paper); ``"union"`` = every channel any of them was granted.
@@ -152,14 +153,27 @@ class Selection:
             "seed": seed,
         }
         selection = cls(coupling, chosen, rule, min_channels, round_to, seed, made_by, None)
-        return replace(selection, fixed=selection.at(0.0)) if chosen.nested else selection
+        return selection.ordered(chosen.order(coupling, 0.0, seed)) if chosen.nested else selection
+
+    def ordered(self, order: Order) -> Selection:
+        """The same with channels granted in that order, at every sparsity."""
+        return replace(self, fixed=(order, self._needs(order)))
+
+    def floored(self, min_channels: int) -> Selection:
+        """The same with another least width."""
+        made_by = {**self.made_by, "min_channels": min_channels}
+        other = replace(self, min_channels=min_channels, made_by=made_by)
+        return other if self.fixed is None else other.ordered(self.fixed[0])
 
     def at(self, sparsity: float) -> tuple[Order, Needs]:
         """The order of the channels at that sparsity, and when each class is kept."""
         if self.fixed is not None:
             return self.fixed
         order = self.scope.order(self.coupling, sparsity, self.seed)
-        found = needs(
+        return order, self._needs(order)
+
+    def _needs(self, order: Order) -> Needs:
+        return needs(
             self.coupling,
             order.levels,
             order.priority,
@@ -167,7 +181,6 @@ class Selection:
             min_channels=self.min_channels,
             round_to=self.round_to,
         )
-        return order, found
 
     def max_sparsity(self) -> float:
         """The largest feasible sparsity."""
@@ -191,6 +204,8 @@ class Selection:
     def plan(self, sparsity: float, *, exact: bool = False, settings: Mapping[str, Any] | None = None) -> Plan:
         """The plan at that sparsity; see ``select``."""
         wish = check_sparsity(sparsity)
+        if self.scope.priced:
+            raise UnsupportedError(refusals.needs_budget(f"scope {self.scope.name!r}"))
         if wish > 0 and self.coupling.stuck:
             raise InfeasibleError(refusals.nothing_goes(self.coupling, asked("sparsity", wish)))
         if arguments.flag("exact", exact):

@@ -147,7 +147,7 @@ def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float)
     with progress_bar(f"scoring {setup.network.name}", quiet=quiet) as progress:
         scores, found = scored(setup, network, at, progress)
     selection = setup.options.selection(scores, found)
-    plan = plan_for(selection, StepSetup(network, at, step), allowed)
+    plan = plan_for(selection, StepSetup(network, at, step), allowed, setup.options.floor)
     prices = Prices.of(found, setup.options.convention)
     full, slim = (prices.at(one) for one in (Choice.everything(found), Choice.of_plan(found, plan)))
     return {

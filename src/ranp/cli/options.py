@@ -53,7 +53,7 @@ Device = Annotated[str, flag("cpu, cuda, cuda:1, ...", RUN)]
 PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
     "budget": Annotated[list[str] | None, flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
-    "method": Annotated[str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random or snip.", _HOW)],
+    "method": Annotated[str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random, snip, flat, power or balanced.", _HOW)],
     "strength": Annotated[
         float | None, flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
     ],
@@ -71,7 +71,9 @@ PRUNING: Mapping[str, Any] = {
     "keep": Annotated[
         list[str] | None, flag("Layers to leave alone, such as 'encoders.0.*'; repeat it.", _HOW, metavar="PATTERN")
     ],
-    "min_channels": Annotated[int, flag("Least width of a layer.", _HOW, min=1)],
+    "min_channels": Annotated[
+        int | None, flag("Least width of a layer; default 1, with a budget 4 where that fits.", _HOW, min=1)
+    ],
     "round_to": Annotated[str, flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
     "fill": Annotated[
         str | None, flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW)

@@ -121,13 +121,14 @@ def room(model: nn.Module, example: Any, memory: float, step: TrainingStep) -> R
     return Room(int(needed(batch, space)), largest, scaled(best) if best else None, fixed=False)
 
 
-def plan_for(selection: Selection, setup: StepSetup, memory: float) -> Plan:
-    """The plan that makes the step of a setup fit a memory.
+def plan_for(selection: Selection, setup: StepSetup, memory: float, floor: int | None = None) -> Plan:
+    """The plan that makes the step of a setup fit a memory; layers keep ``floor`` channels where these fit.
 
     Raises:
         InfeasibleError: No slim network is small enough; the message says how small it can be.
     """
-    return plan_within(selection, [Budget("train-memory", None, memory, f"train-memory={int(memory)}B")], setup)
+    budget = Budget("train-memory", None, memory, f"train-memory={int(memory)}B")
+    return plan_within(selection, [budget], setup, floor=floor)
 
 
 def _nearest(extent: float, offset: int, stride: int) -> int:

@@ -61,15 +61,21 @@ _TABLE: Mapping[str, Look] = {
     "layerwise": Look("layer-wise NP", GREEN, "D", dash="dashdot"),
     "random": Look("random NP", PURPLE, "P", dash="dash"),
     "snip": Look("SNIP NP", GREY, "X", dash="longdash"),
+    "flat": Look("flat widths", BLACK, "s", _DOTTED, "dash"),
+    "power": Look("power-law widths", BLUE, "h", _DOTTED, "dashdot"),
+    "balanced": Look("balanced widths", GREEN, "p", _DOTTED),
 }
 METHODS = {method: replace(look, shade=f"var(--m{index})") for index, (method, look) in enumerate(_TABLE.items())}
-"""Every method of the paper, in the order in which networks are listed."""
+"""Every method, those of the paper first, in the order in which networks are listed."""
+
+PAPER = (FULL, "snip", "random", "layerwise", "vanilla", "weighted", "ranp-m", "ranp-f")
+"""The methods of the paper, in the order of its main table."""
 
 TITLES: Mapping[str, str] = {
     method: sentence(METHODS[method].name.removesuffix(" network"))
-    for method in (FULL, *reversed([method for method in METHODS if method != FULL]))
+    for method in (*PAPER, *(method for method in METHODS if method not in PAPER))
 }
-"""What methods are called in figures and tables, in the order of the paper's main table."""
+"""What methods are called in figures and tables, in the order of the paper's main table; others follow."""
 
 NETWORKS: Mapping[str, str] = {
     "unet3d-shapenet": "ShapeNet, 3D-UNet",

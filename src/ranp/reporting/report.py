@@ -49,6 +49,8 @@ FORMAT = "ranp-report"
 VERSION = 2
 
 _SHOWN = 8
+NARROW = 4
+"""Layers of fewer channels than this are pointed out: one at full resolution can spoil the training of a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,8 @@ class Report:
         """Tables by layer and in total, and below them what stayed whole, why, and what was checked."""
         sections = [self._headline(), self._by_layer(), self._in_total()]
         sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
+        if narrow := self.narrow():
+            sections.append(f"narrow, fewer than {NARROW} channels: {', '.join(narrow)}")
         if self.pins:
             sections.append(f"not prunable (* above): {describe(self.pins, self.channels.before)}")
         for title, lines in (
@@ -269,6 +273,13 @@ class Report:
                 more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
                 sections.append("\n".join([title, *(f"  {line}" for line in (*lines[:_SHOWN], *more))]))
         return "\n\n".join(sections)
+
+    def narrow(self) -> list[str]:
+        """Layers that were left fewer channels than trains well, the narrowest first, each with its width."""
+        found = [row for row in self.layers if row.channels.after < min(NARROW, row.channels.before)]
+        ranked = sorted(found, key=lambda row: row.channels.after)
+        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+        return [*(f"{row.name} ({row.channels.after} of {row.channels.before})" for row in ranked[:_SHOWN]), *more]
 
     def budget_lines(self) -> list[str]:
         """What each budget allowed and how much of it is used, one line each; empty without budgets."""

@@ -12,7 +12,7 @@ from ranp import arguments
 from ranp.costs.quantities import QUANTITIES, Quantity, find
 from ranp.errors import UnsupportedError
 
-REMEMBERED = ("budget", "step", "budget_note")
+REMEMBERED = ("budget", "step", "budget_note", "floor", "floor_note")
 """Settings of a plan that ``budget_lines`` describes."""
 
 
@@ -128,5 +128,5 @@ def budget_lines(settings: Mapping[str, Any]) -> list[str]:
         extra = ["activation checkpointing"] if step.get("checkpointing") else []
         parts = [" and ".join(step["inputs"]), *batch, str(step["optimiser"]), str(step["precision"]), *extra]
         lines.append(f"one training step: {', '.join(parts)}")
-    note = settings.get("budget_note")
-    return [*lines, f"no budget is used to the full: {note}"] if note else lines
+    notes = (("no budget is used to the full", "budget_note"), ("least width", "floor_note"))
+    return [*lines, *(f"{title}: {settings[name]}" for title, name in notes if settings.get(name))]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ranp.choosing.budgets.budget import Budget
+from ranp.choosing.budgets.budget import Budget, parse_all
 from ranp.choosing.budgets.measured import fill_free, solve_measured
-from ranp.choosing.budgets.metering import CheckedMeter, TimeMeter, meters_for
-from ranp.choosing.budgets.solving import Limit, Solution, limits_of, solve, what_is_too_large
+from ranp.choosing.budgets.metering import CheckedMeter, TimeMeter, counting_meter, meters_for
+from ranp.choosing.budgets.shaping import priced
+from ranp.choosing.budgets.solving import Limit, Scale, Solution, limits_of, smallest, solve, what_is_too_large
 from ranp.choosing.plan import Plan
 from ranp.choosing.refusals import nothing_goes
 from ranp.choosing.selection import Selection
@@ -36,6 +37,7 @@ def plan_within(
     settings: Mapping[str, Any] | None = None,
     convention: str = "true",
     fill: bool | None = None,
+    floor: int | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """The plan of the widest network, by a method's own ranking, that meets every budget.
@@ -48,6 +50,7 @@ def plan_within(
         convention: How FLOPs, multiply-adds and activations are counted.
         fill: Whether to widen layers, within the budgets, while the measured step does not get slower; None: with a
             budget of time.
+        floor: Least width of every layer, or the largest below it that fits; None: the selection's, which is hard.
         progress: Told how many networks were measured, with a budget of time.
 
     Raises:
@@ -64,7 +67,13 @@ def plan_within(
         for limit in limits:
             if limit.most < limit.before and selection.coupling.stuck:
                 raise InfeasibleError(nothing_goes(selection.coupling, f"budget {limit.budget.text}"))
-        solution = _solved(selection, meters, limits, setup, fill=fill, progress=progress)
+        selection, solution = _widest(
+            selection if floor is None else selection.floored(floor),
+            meters,
+            limits,
+            lambda chosen: _solved(chosen, meters, limits, setup, fill=fill, progress=progress),
+            least=selection.min_channels,
+        )
     finally:
         for meter in meters:
             meter.close()
@@ -81,10 +90,42 @@ def plan_within(
     made_by: dict[str, Any] = {**selection.made_by, "exact": False, "budget": outcome, "convention": convention}
     if solution.note:
         made_by["budget_note"] = solution.note
+    if floor is not None:
+        made_by["floor"] = selection.min_channels
+        if selection.min_channels < floor:
+            made_by["floor_note"] = f"{selection.min_channels}, since {floor} channels in every layer do not fit"
     if any(budget.quantity.needs_loss for budget in budgets):
         inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(setup.example)]
         made_by["step"] = {"inputs": inputs, **asdict(setup.step)}
     return selection.build(solution.stays, settings={**made_by, **(settings or {})})
+
+
+def _widest(
+    selection: Selection,
+    meters: Sequence[CheckedMeter],
+    limits: Sequence[Limit],
+    solved: Callable[[Selection], Solution],
+    *,
+    least: int,
+) -> tuple[Selection, Solution]:
+    """The solution with the largest least width, down to ``least``, that fits; and the selection with that width."""
+    exact, bounds = _rising(meters, limits)
+    for width in range(selection.min_channels, least, -1):
+        candidate = selection.floored(width)
+        if Scale(exact, bounds).fits(smallest(candidate)):
+            try:
+                return candidate, solved(candidate)
+            except InfeasibleError as error:
+                logger.info("a least width of %d channels does not fit: %s", width, error)
+    selection = selection.floored(least)
+    return selection, solved(selection)
+
+
+def _rising(meters: Sequence[CheckedMeter], limits: Sequence[Limit]) -> tuple[list[CheckedMeter], list[Limit]]:
+    """The meters of quantities that rise with every channel, and their limits."""
+    exact = [meter for meter in meters if meter.quantity.rises]
+    names = {meter.quantity.name for meter in exact}
+    return exact, [limit for limit in limits if limit.budget.resource in names]
 
 
 def _solved(
@@ -98,12 +139,11 @@ def _solved(
 ) -> Solution:
     """The solution, with free channels if it shall be filled."""
     multiples = blocks(device_of(setup.model, setup.example).type, setup.step.precision) if fill else ()
-    exact = [meter for meter in meters if meter.quantity.rises]
-    names = {meter.quantity.name for meter in exact}
-    bounds = [limit for limit in limits if limit.budget.resource in names]
+    exact, bounds = _rising(meters, limits)
     solution = _checked(selection, exact, bounds) if exact else None
     if solution is None or len(exact) < len(meters):
         most = None if solution is None else solution.stays
+        selection = _priced_by_flops(selection, exact, limits, setup)
         return solve_measured(selection, meters, limits, multiples=multiples, most=most)
     if not fill:
         return solution
@@ -112,6 +152,20 @@ def _solved(
         return fill_free(selection, solution, meters, limits, clock, multiples)
     finally:
         clock.close()
+
+
+def _priced_by_flops(
+    selection: Selection, exact: Sequence[CheckedMeter], limits: Sequence[Limit], setup: StepSetup
+) -> Selection:
+    """With times, channels cost what they do in FLOPs, and in what else is counted: single ones are not measured."""
+    if not selection.scope.priced:
+        return selection
+    clock = counting_meter(QUANTITIES.get("flops"), setup, selection.coupling.trace)
+    share = min(limit.most / limit.before for limit in limits if not limit.budget.quantity.rises)
+    meters, (most,) = [*exact, clock], limits_of(parse_all(f"flops={share:%}"), [clock], selection.coupling.size)
+    names = {meter.quantity.name for meter in exact}
+    bounds = {limit.budget.resource: limit for limit in (most, *limits) if limit.budget.resource in {*names, "flops"}}
+    return priced(selection, smallest(selection), Scale(meters, list(bounds.values())))
 
 
 def _checked(selection: Selection, meters: Sequence[CheckedMeter], limits: Sequence[Limit]) -> Solution:

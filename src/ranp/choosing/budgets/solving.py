@@ -18,6 +18,7 @@ import numpy as np
 
 from ranp.choosing.budgets.budget import Budget, share_above
 from ranp.choosing.budgets.ranking import Ladder, Steps, by_score, families_of, named
+from ranp.choosing.budgets.shaping import REACHES, beginning, near, priced
 from ranp.choosing.coupling import ALWAYS
 from ranp.choosing.selection import Selection
 from ranp.costs.quantities import Quantity
@@ -26,6 +27,8 @@ from ranp.tracing.layout import Flags, Floats
 
 FULL = 0.999
 """Used to this share, a budget counts as used up."""
+NEARLY = 0.995
+"""Used to this share, widths that follow a formula are not changed any more."""
 ENOUGH = 0.98
 """Where less of every budget is used, the result says what stands in the way."""
 
@@ -102,12 +105,30 @@ def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]
     scale, least = Scale(meters, limits), smallest(selection)
     if not scale.fits(least):
         raise InfeasibleError(refusal(limits, scale.figures(least)))
-    stays = _grown(*_beginning(selection, least, scale), scale)
-    if scale.used(stays) < FULL:
-        stays = _exchanged(Ladder.of(selection, stays, least), scale)
+    stays = _used_up(selection, least, scale) if selection.scope.shape is None else _in_shape(selection, least, scale)
     figures = scale.figures(stays)
     after = tuple(figures[limit.budget.resource] for limit in limits)
     return Solution(stays, after, what_is_too_large(selection, meters, limits, stays, after), scale.tries)
+
+
+def _used_up(selection: Selection, least: Flags, scale: Scale) -> Flags:
+    """The network grown along the ranking, then by exchanges."""
+    stays = _grown(*_beginning(selection, least, scale), scale)
+    return stays if scale.used(stays) >= FULL else _exchanged(Ladder.of(selection, stays, least), scale)
+
+
+def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
+    """The network of the widths that the scope says, left by as few channels as the limits can be used with."""
+    if selection.scope.priced:
+        selection = priced(selection, least, scale)
+    base, best = beginning(selection, least, scale), least
+    for reach in REACHES:
+        nearby = near(selection, base, reach)
+        stays = _used_up(nearby, smallest(nearby), scale)
+        best = max(best, stays, key=scale.used)
+        if scale.used(best) >= NEARLY:
+            break
+    return best
 
 
 def what_is_too_large(

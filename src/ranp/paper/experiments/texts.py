@@ -25,7 +25,7 @@ TABLES = tuple(name for name in _WORDS.sections() if name != "sentences")
 KEPT_ONE = _WORDS["sentences"]["kept_one"]
 """What the mark behind a method means."""
 
-METHODS, NETWORKS = looks.TITLES, looks.NETWORKS
+METHODS, NETWORKS = {method: looks.TITLES[method] for method in looks.PAPER}, looks.NETWORKS
 """The methods of the main table by the paper's names, in its order; and its networks."""
 
 NP: Mapping[str, tuple[str, tuple[Setting, ...]]] = {
