@@ -12,10 +12,10 @@ from ranp.errors import UnsupportedError
 
 
 def test_the_seven_methods_of_the_paper() -> None:
-    assert METHODS.names() == ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
+    assert METHODS.names()[:7] == ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
     table = {
         name: (method.criterion, method.balance, method.resource, method.scope)
-        for name, method in ((name, methods.resolve(name)) for name in METHODS)
+        for name, method in ((name, methods.resolve(name)) for name in METHODS.names()[:7])
     }
     assert table == {
         "ranp-f": ("mpmg-sum", True, "flops", "network"),
@@ -26,6 +26,14 @@ def test_the_seven_methods_of_the_paper() -> None:
         "random": ("random", False, None, "random"),
         "snip": ("snip", False, None, "weights"),
     }
+
+
+def test_the_methods_that_are_widths() -> None:
+    assert METHODS.names()[7:] == ("flat", "power", "balanced")
+    for name in METHODS.names()[7:]:
+        method = methods.resolve(name)
+        assert (method.criterion, method.balance, method.resource, method.scope) == ("mpmg-sum", True, None, name)
+    assert {methods.resolve(name).floor for name in METHODS} == {4}
 
 
 def test_every_scope_of_a_method_exists_and_every_method_says_what_it_does() -> None:

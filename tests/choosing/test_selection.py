@@ -430,7 +430,7 @@ def test_wrong_options_are_named() -> None:
         select(scores, trace, sparsity=0.1, keep=["convo0"])
     with pytest.raises(UnsupportedError, match=r"unknown tie 'maxx'.*'max'"):
         select(scores, trace, sparsity=0.1, tie="maxx")
-    with pytest.raises(UnsupportedError, match=r"unknown scope 'net'.*Allowed: layer, network, random, weights"):
+    with pytest.raises(UnsupportedError, match=r"unknown scope 'net'.*Allowed: balanced, flat, layer, network, power"):
         select(scores, trace, sparsity=0.1, scope="net")
     with pytest.raises(UnsupportedError, match="scope=3"):
         select(scores, trace, sparsity=0.1, scope=3)  # type: ignore[arg-type]

@@ -58,7 +58,8 @@ def select(
         sparsity: Fraction to remove, from 0 up to below 1.
         scope: What the fraction is a share of: ``"network"`` (the paper: all channels, one threshold), ``"layer"``
             (the same share of each layer), ``"random"`` (channels drawn blindly), ``"weights"`` (SNIP: single
-            weights), ``"flat"`` (the same width everywhere), ``"power"`` (the root of the full width), or a function ``(scores, trace, sparsity) -> {layer: flags of the granted channels}``.
+            weights), ``"flat"`` (the same width everywhere), ``"power"`` (the root of the full width), or a function
+            ``(scores, trace, sparsity) -> {layer: flags of the granted channels}``.
         keep: ``fnmatch`` patterns of layers to keep whole.
         tie: How coupled layers agree: ``"max"`` = as many channels as the hungriest was granted, the ones with the
             highest score in any of them (the paper); ``"union"`` = every channel any of them was granted.

@@ -1,7 +1,7 @@
 """Scopes that say how wide layers are relative to each other; the scores only decide which of their channels stay.
 
-A layer of share s is granted its k-th best channel at level k / s, so that at level t it has t * s channels, at most all.
-``flat``: every share is 1. ``power``: the root of the full width. ``balanced``: the optimum of
+A layer of share s is granted its k-th best channel at level k / s, so that at level t it has t * s channels, at most
+all. ``flat``: every share is 1. ``power``: the root of the full width. ``balanced``: the optimum of
 
     min sum_l a_l * w_l^(1 - ALPHA)   such that the costs of the widths w are within every budget,
 

@@ -53,7 +53,9 @@ Device = Annotated[str, flag("cpu, cuda, cuda:1, ...", RUN)]
 PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
     "budget": Annotated[list[str] | None, flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
-    "method": Annotated[str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random, snip, flat, power or balanced.", _HOW)],
+    "method": Annotated[
+        str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random, snip, flat, power or balanced.", _HOW)
+    ],
     "strength": Annotated[
         float | None, flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
     ],

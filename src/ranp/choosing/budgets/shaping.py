@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -13,10 +14,11 @@ from ranp.choosing.selection import Selection
 from ranp.choosing.ties import Needs
 from ranp.tracing.layout import Flags, Floats
 
-REACHES = (0, 1, 2, 4, 8, 1 << 30)
-"""How many steps a family may leave its formula by, tried in turn until a budget is used."""
+REACHES = (*product((0,), range(16)), *product((1, 2), range(4)), (4, 0), (8, 0))
+"""How many steps a family may leave its formula by, and in which of several orders, tried until a budget is used."""
 
-_ROUNDS = 24
+_ROUNDS, _SAME = 24, 0.005
+"""How often prices are taken anew, and the share of the classes by which the last networks may differ."""
 _NOTHING = 1e-4
 """A channel is taken to cost at least this share of what the dearest costs."""
 
@@ -44,19 +46,25 @@ def beginning(selection: Selection, smallest: Flags, scale: Scale) -> Flags:
     return smallest | (need <= levels[low - 1]) if low else smallest
 
 
-def near(selection: Selection, base: Flags, reach: int) -> Selection:
-    """The selection in which families have the steps of ``base``, one more, and up to ``reach`` more or less."""
+def near(selection: Selection, base: Flags, reach: int, draw: int = 0) -> Selection:
+    """The selection in which families have the steps of ``base``, or one more, or up to ``reach`` more or less.
+
+    Never by more than a quarter. The steps come in the order of the selection, or in one that is drawn (above 0).
+    """
     found = _needs(selection)
-    need = found.kept.copy()
+    need, random = found.kept.copy(), np.random.default_rng(draw)
     steps = Steps.of_needs(need, families_of(selection.coupling), ALWAYS)
     for family in np.unique(steps.families):
-        own = [steps.of(step) for step in np.flatnonzero(steps.families == family)]
+        own = [steps.of(step) for step in np.flatnonzero(steps.families == family).tolist()]
         held = sum(bool(base[classes].all()) for classes in own)
+        by = min(reach, max(1, held // 4))
         for number, classes in enumerate(own):
-            if number < held - reach:
+            if number < held - by:
                 need[classes] = ALWAYS
-            elif number > held + reach:
+            elif number > held + by:
                 need[classes] = np.inf
+            elif draw:
+                need[classes] = 1 + reach + number - held + random.random()
     assert selection.fixed is not None
     return replace(selection, fixed=(selection.fixed[0], Needs(found.wanted, need)))
 
@@ -65,19 +73,19 @@ def priced(selection: Selection, smallest: Flags, scale: Scale) -> Selection:
     """The selection whose order follows from what channels cost at the very widths that it leads to.
 
     Several limits count by multipliers, which fall where a limit is not used. Prices and multipliers move half the way
-    in the logarithm, later less, until the widths stay as they are.
+    in the logarithm, later less, until the widths stay about as they are.
     """
     shape, coupling = selection.scope.shape, selection.coupling
     assert shape is not None
     families, prices = families_of(coupling), np.ones(coupling.size)
     weights = np.ones(len(scale.shares(smallest)))
-    seen: set[bytes] = set()
+    before = smallest
     for turn in range(1, _ROUNDS + 1):
         current = selection.ordered(shape(coupling, prices))
         stays = beginning(current, smallest, scale)
-        if stays.tobytes() in seen and turn > 2:
+        if turn > 2 and np.count_nonzero(stays ^ before) <= _SAME * np.count_nonzero(stays):
             break
-        seen.add(stays.tobytes())
+        before = stays
         used = scale.shares(stays)
         weights = weights * (used / used.max()) ** 2
         margins = {family: float(weights @ m) for family, m in _margins(current, stays, smallest, scale).items()}

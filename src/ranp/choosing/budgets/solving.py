@@ -122,8 +122,8 @@ def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
     if selection.scope.priced:
         selection = priced(selection, least, scale)
     base, best = beginning(selection, least, scale), least
-    for reach in REACHES:
-        nearby = near(selection, base, reach)
+    for reach, draw in REACHES:
+        nearby = near(selection, base, reach, draw)
         stays = _used_up(nearby, smallest(nearby), scale)
         best = max(best, stays, key=scale.used)
         if scale.used(best) >= NEARLY:
