@@ -7,12 +7,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import torch
 from torch import nn
 
 import ranp
 from benchmarks.networks import Case
 from benchmarks.pairs import table
 from benchmarks.resuming import Kept
+from benchmarks.time_budgets import dynunet
 from ranp.costs.step import StepSetup, TrainingStep
 from ranp.costs.timing import SURE, Stepper, ratio
 from ranp.costs.tuning import Tuned
@@ -23,9 +25,34 @@ BATCHES = (1, 2, 4)
 WAYS = [Tuned(name, half) for name in ("contiguous", "channels_last_3d") for half in (False, True)]
 
 
+def segresnet() -> nn.Module:
+    from monai.networks.nets import SegResNet
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return SegResNet(3, init_filters=16, in_channels=1, out_channels=3, blocks_down=(1, 2, 2), blocks_up=(1, 1))
+
+
+def basic_unet() -> nn.Module:
+    from monai.networks.nets import BasicUNet
+
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return BasicUNet(3, 1, 3)
+
+
 def cases(quick: bool) -> list[Case]:
     edge = 16 if quick else 32
-    return [Case("3D-UNet 15, BraTS", lambda: models.build("unet3d-brats"), ((1, 4, edge, edge, edge),), "voxels", 5)]
+    cube = (1, 1, edge, edge, edge)
+    found = [
+        Case("3D-UNet 15, BraTS", lambda: models.build("unet3d-brats"), ((1, 4, edge, edge, edge),), "voxels", 5),
+        Case("3D-UNet 15, ShapeNet", lambda: models.build("unet3d-shapenet"), ((1, 1, 24, 24, 24),), "voxels", 50),
+        Case("MobileNetV2-3D", lambda: models.build("mobilenetv2-ucf101"), ((1, 3, 8, 56, 56),), "clip", 101),
+        Case("SegResNet (MONAI)", segresnet, (cube,), "voxels", 3),
+        Case("DynUNet (MONAI)", dynunet, (cube,), "voxels", 3),
+        Case("BasicUNet (MONAI)", basic_unet, (cube,), "voxels", 3),
+    ]
+    return found[:1] if quick else found
 
 
 def _pruned(case: Case, budget: str, **options: Any) -> ranp.Pruned:

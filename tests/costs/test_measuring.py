@@ -23,7 +23,8 @@ from ranp.costs.counting import call_flops, call_macs
 from ranp.costs.measuring import Costs, measure, profile, profile_of
 from ranp.errors import UnsupportedError
 from ranp.paper import models
-from ranp.running.recording import Kept, LeafRecorder, ModuleStack, OpRecorder, kind_of
+from ranp.running.flops import OpRecorder
+from ranp.running.recording import Kept, LeafRecorder, ModuleStack, kind_of
 from ranp.tracing.trace import Layer, Trace
 
 

@@ -9,16 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
-from ranp.running.recording import (
-    LeafCall,
-    LeafRecorder,
-    ModuleStack,
-    OpRecorder,
-    SavedRecorder,
-    kind_of,
-    leaf_modules,
-    true_flops,
-)
+from ranp.running.flops import OpRecorder, true_flops
+from ranp.running.recording import LeafCall, LeafRecorder, ModuleStack, SavedRecorder, kind_of, leaf_modules
 
 
 def calls_of(model: nn.Module, *inputs: object, **keywords: object) -> list[LeafCall]:

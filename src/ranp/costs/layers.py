@@ -10,7 +10,8 @@ from ranp.costs.counting import call_flops, call_memory
 from ranp.costs.step import StepSetup, StepTrace
 from ranp.costs.timing import Stepper
 from ranp.running import ranks
-from ranp.running.recording import LeafCall, OpCall
+from ranp.running.flops import OpCall
+from ranp.running.recording import LeafCall
 from ranp.tracing.trace import Trace
 
 

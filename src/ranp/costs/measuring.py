@@ -43,7 +43,8 @@ from ranp.costs.step import StepSetup, trace_step
 from ranp.costs.step.running import brief
 from ranp.errors import DataError, RanpError, UnsupportedError
 from ranp.running import calling, copies, dataless, randomness
-from ranp.running.recording import Kept, LeafCall, LeafRecorder, ModuleStack, OpCall, OpRecorder, SavedRecorder
+from ranp.running.flops import OpCall, OpRecorder
+from ranp.running.recording import Kept, LeafCall, LeafRecorder, ModuleStack, SavedRecorder
 from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)

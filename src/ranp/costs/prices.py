@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_map
 from ranp import arguments
 from ranp.costs.counting import CONVENTIONS, FLOAT32, fan_in, is_softmax, rates
 from ranp.costs.layers import owned_by_leaves
-from ranp.running.recording import LAYER_KIND, LeafCall, OpCall, Shape, flops_at
+from ranp.running.flops import OpCall, Shape, flops_at
+from ranp.running.recording import LAYER_KIND, LeafCall
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Ints, Layout
 from ranp.tracing.trace import Layer, Trace

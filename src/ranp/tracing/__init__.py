@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ranp.running.recording import LeafCall, OpCall
+from ranp.running.flops import OpCall
+from ranp.running.recording import LeafCall
 from ranp.tracing.groups import Group, Join
 from ranp.tracing.trace import PINNED, Cause, Layer, Pin, Trace
 from ranp.tracing.tracer import trace

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from ranp.running.recording import OpCall
+from ranp.running.flops import OpCall
 from ranp.tracing.cuts import Births
 from ranp.tracing.groups import Links, summed
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, PinNote, Vector

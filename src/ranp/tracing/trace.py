@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ranp.errors import PlanMismatchError, unknown_name
-from ranp.running.recording import LeafCall, OpCall
+from ranp.running.flops import OpCall
+from ranp.running.recording import LeafCall
 
 if TYPE_CHECKING:
     from ranp.tracing.groups import Group, Links

@@ -20,8 +20,9 @@ from ranp.errors import UnsupportedError, asked
 from ranp.running.calling import at_least_two, first_line, redrawn, tensors_in, unwrap
 from ranp.running.copies import copy_model, holdings, redraw_weights
 from ranp.running.dataless import execute, to_meta
+from ranp.running.flops import OpCall, call_of, true_flops
 from ranp.running.operators import flat_tensors
-from ranp.running.recording import LeafCall, LeafRecorder, OpCall, call_of, true_flops
+from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cuts import Births, narrowed, random_keep
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector

@@ -25,26 +25,10 @@ from typing import Any, NamedTuple, TypeVar
 from ranp.errors import UnsupportedError, unknown_name
 
 __all__ = [
-    "ERRATA",
-    "FIGURES",
-    "QUOTES",
-    "Erratum",
-    "Measured",
-    "Quote",
-    "Reductions",
-    "Row",
-    "criteria",
-    "equal_resources",
-    "in_the_papers_unit",
-    "initialisation",
-    "largest_sparsity",
-    "main",
-    "psm_parts",
-    "quotes",
-    "single_gpu",
-    "transfer",
+    "ERRATA", "FIGURES", "QUOTES", "Erratum", "Measured", "Quote", "Reductions", "Row", "criteria", "equal_resources",
+    "in_the_papers_unit", "initialisation", "largest_sparsity", "main", "psm_parts", "quotes", "single_gpu", "transfer",
     "vanilla_criterion",
-]
+]  # fmt: skip
 
 T = TypeVar("T")
 

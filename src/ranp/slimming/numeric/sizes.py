@@ -13,8 +13,8 @@ from torch import nn
 from ranp.running.calling import at_least_two, call, map_tensors, tensors_in
 from ranp.running.copies import copy_model
 from ranp.running.dataless import MetaMode, to_meta
+from ranp.running.flops import OpRecorder
 from ranp.running.randomness import untouched_rng
-from ranp.running.recording import OpRecorder
 from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
