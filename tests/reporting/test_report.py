@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,3 +195,26 @@ def test_nothing_removed_changes_nothing() -> None:
         assert amount.ratio == 1
         assert amount.removed == 0
     assert Amount(0, 0).ratio == 1
+
+
+def test_narrow_layers_are_pointed_out() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 16, 3), nn.Conv2d(16, 3, 3), nn.Conv2d(3, 16, 3), nn.Conv2d(16, 2, 1))
+    batches = [(torch.randn(2, 1, 12, 12), torch.randint(2, (2, 6, 6)))]
+
+    def report(**options: Any) -> Report:
+        return ranp.prune(net, batches, nn.functional.cross_entropy, criterion="magnitude", **options).report
+
+    line = r"^narrow, fewer than 4 channels: 0 \(1 of 16\), 1 \(1 of 3\), 2 \(1 of 16\)$"
+    smallest = report(budget=f"flops={flops_of((1, 1, 1))}")
+    assert re.search(line, str(smallest), re.MULTILINE)
+    assert re.search("^least width: 1, since 4 channels in every layer do not fit$", str(smallest), re.MULTILINE)
+    wide = report(budget=f"flops={flops_of((4, 3, 4))}")
+    assert "narrow" not in str(wide)
+    assert "least width" not in str(wide)
+    assert not wide.narrow()
+
+
+def flops_of(widths: tuple[int, int, int]) -> int:
+    """Of that network, slim, on two samples."""
+    a, b, c = widths
+    return 4 * (9 * a * 100 + 9 * a * b * 64 + 9 * b * c * 36 + 2 * c * 36)
