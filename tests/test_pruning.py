@@ -18,7 +18,7 @@ from ranp.tracing.probing import Failure
 from ranp.tracing.tracer import Tracer
 
 CLASSES = 3
-METHODS = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip")
+METHODS = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip", "flat", "power")
 
 
 def unet() -> nn.Module:

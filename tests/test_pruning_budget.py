@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import ranp
 from ranp.choosing.budgets import Budget
+from ranp.choosing.methods import METHODS
 from ranp.choosing.plan import Plan
 from ranp.costs.memory import peak
 from ranp.costs.step import TrainingStep, trace_step
@@ -50,9 +51,7 @@ def pruned(**options: Any) -> ranp.Pruned:
     return ranp.prune(Small(), batches(), F.cross_entropy, **options)
 
 
-@pytest.mark.parametrize(
-    "method", ["ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random", "snip"], ids=lambda name: name
-)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_meets_a_pair_of_budgets(method: str) -> None:
     result = pruned(budget=["flops=30%", "params=40%"], method=method)
     full, slim = (ranp.profile(m, batches()[0][0]) for m in (Small(), result.model))

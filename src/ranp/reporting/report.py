@@ -50,7 +50,7 @@ VERSION = 2
 
 _SHOWN = 8
 NARROW = 4
-"""Layers of fewer channels than this are pointed out: one at full resolution can spoil the training of a network."""
+"""Layers of fewer channels than this are pointed out: little gets through them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class Report:
         return "\n\n".join(sections)
 
     def narrow(self) -> list[str]:
-        """Layers that were left fewer channels than trains well, the narrowest first, each with its width."""
+        """Layers that were left fewer than ``NARROW`` channels, the narrowest first, each with its width."""
         found = [row for row in self.layers if row.channels.after < min(NARROW, row.channels.before)]
         ranked = sorted(found, key=lambda row: row.channels.after)
         more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []

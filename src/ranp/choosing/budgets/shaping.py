@@ -49,7 +49,8 @@ def beginning(selection: Selection, smallest: Flags, scale: Scale) -> Flags:
 def near(selection: Selection, base: Flags, reach: int, draw: int = 0) -> Selection:
     """The selection in which families have the steps of ``base``, or one more, or up to ``reach`` more or less.
 
-    Never by more than a quarter. The steps come in the order of the selection, or in one that is drawn (above 0).
+    Never by more than a quarter, or one. The steps come in the order of the selection, or in one that is drawn (above
+    0).
     """
     found = _needs(selection)
     need, random = found.kept.copy(), np.random.default_rng(draw)
