@@ -325,7 +325,7 @@ def test_features_that_an_earlier_call_left_behind() -> None:
 
 def test_a_lazy_layer_asks_for_one_call_first() -> None:
     model = nn.Sequential(nn.LazyConv3d(6, 1), nn.ReLU(), nn.Conv3d(6, 2, 1))
-    with pytest.raises(ranp.errors.UnsupportedError, match="run the model once"):
+    with pytest.raises(ranp.errors.UnsupportedError, match="Run the model once"):
         ranp.trace(model, tensor(2, 2, 3, 3, 3))
     model(tensor(2, 2, 3, 3, 3))
     assert ranp.trace(model, tensor(2, 2, 3, 3, 3)).prunable == 6
