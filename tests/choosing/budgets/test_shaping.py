@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 import ranp
 from benchmarks.judges import torch_flops
-from ranp.choosing.budgets import budget_lines, limits_of, parse_all, plan_within
+from ranp.choosing.budgets import QUANTITIES, Budget, Limit, budget_lines, limits_of, parse_all, plan_within
 from ranp.choosing.budgets.metering import meters_for
+from ranp.choosing.budgets.planning import _priced_by_flops
 from ranp.choosing.budgets.shaping import beginning, priced
 from ranp.choosing.budgets.solving import Scale, smallest
 from ranp.choosing.methods import METHODS, Method
@@ -259,6 +260,19 @@ def test_classifiers_are_balanced_by_cost_alone() -> None:
 def test_memory_of_a_step_is_met_too(method: str) -> None:
     plan = bench("unet").plan(["train-memory=50%", "flops=60%"], method)
     assert 0.995 <= used(plan) <= 1
+
+
+def test_with_a_budget_of_time_channels_cost_their_flops() -> None:
+    found = bench("unet")
+    selection = Selection.of(found.scores("magnitude"), found.trace, scope="balanced")
+    time = Limit(Budget.parse("step-time=20%"), 1.0, 0.2)
+    meters = meters_for([QUANTITIES.get("flops")], found.setup, selection)
+    limits, least = limits_of(parse_all("flops=20%"), meters, selection.coupling.size), smallest(selection)
+    by_time, by_flops = _priced_by_flops(selection, [], [time], found.setup), Scale(meters, limits)
+    same = priced(selection, least, by_flops)
+    assert np.array_equal(beginning(by_time, least, by_flops), beginning(same, least, by_flops))
+    flat = Selection.of(found.scores("magnitude"), found.trace, scope="flat")
+    assert _priced_by_flops(flat, [], [time], found.setup) is flat
 
 
 # ---------------------------------------------------------------- floors
