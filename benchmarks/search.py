@@ -37,7 +37,7 @@ def compare(name: str, count: int) -> tuple[object, ...]:
     trace = ranp.trace(model, models.example(name, device="meta"))
     generator = torch.Generator().manual_seed(0)
     raw = ranp.Scores({x.name: torch.rand(x.channels, generator=generator).double() ** 4 for x in trace.layers})
-    scores = ranp.reweight(ranp.balance(raw), ranp.measure(trace, "flops"), STRENGTH)
+    scores = ranp.reweight(ranp.balance(raw), ranp.measure(trace, "flops", convention="paper"), STRENGTH)
 
     def closed() -> float:
         return ranp.max_sparsity(scores, trace)
@@ -46,7 +46,7 @@ def compare(name: str, count: int) -> tuple[object, ...]:
         return bisect(lambda sparsity: ranp.select(scores, trace, sparsity=sparsity))
 
     def prune_at(sparsity: float) -> nn.Module:
-        weighted = ranp.reweight(ranp.balance(raw), ranp.measure(trace, "flops"), STRENGTH)
+        weighted = ranp.reweight(ranp.balance(raw), ranp.measure(trace, "flops", convention="paper"), STRENGTH)
         return ranp.slim(model, ranp.select(weighted, trace, sparsity=sparsity))
 
     difference = abs(closed() - bisection())

@@ -19,7 +19,7 @@ def pruned_by_flops(model: nn.Module, case: Case, batch: Batch) -> nn.Module:
     """RANP-f at the paper's sparsity for this network, from one batch; as far as feasible."""
     trace = ranp.trace(model, batch[0])
     scores = ranp.balance(ranp.score(model, [batch], case.loss, trace=trace))
-    scores = ranp.reweight(scores, ranp.measure(trace, "flops"), STRENGTH)
+    scores = ranp.reweight(scores, ranp.measure(trace, "flops", convention="paper"), STRENGTH)
     sparsity = min(case.sparsity, ranp.max_sparsity(scores, trace))
     return ranp.slim(model, ranp.select(scores, trace, sparsity=sparsity), init="glorot")
 
