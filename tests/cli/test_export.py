@@ -39,7 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run folder whose recipe names data but no example."""
     data = ("--batches", f"{CODE}:batches", "--loss", f"{CODE}:loss")
-    told(capsys, "prune", f"{CODE}:small", *data, "--sparsity", "0.3", "--out", tmp_path / "run")
+    told(capsys, "prune", f"{CODE}:small", *data, "--sparsity", "0.3", "--no-tune", "--out", tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -79,7 +79,7 @@ def test_a_program_as_json(run: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_recipe_tells_the_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shapes = ("--input", "1x1x4x4", "--input", "1x1x3x3x3")
-    how = ("--method", "random", "--sparsity", "0.3", "--out", tmp_path / "run")
+    how = ("--method", "random", "--sparsity", "0.3", "--no-tune", "--out", tmp_path / "run")
     told(capsys, "prune", f"{CODE}:two_inputs", *shapes, *how)
     out = ("--model", f"{CODE}:two_inputs", "--format", "torch-export", "--out", tmp_path / "net.pt2", "--json")
     value = json.loads(told(capsys, "export", tmp_path / "run", *out))

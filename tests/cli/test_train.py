@@ -44,7 +44,7 @@ def pruned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of ``ranp prune`` at the small scale."""
     folder = tmp_path_factory.mktemp("pruned") / "run"
     options = "--task shapenet --scale cpu --size 8 --max-batches 2 --sparsity 0.5 --strength 1 --seed 3".split()
-    assert main(["prune", "unet3d-shapenet", *options, "--out", str(folder)]) == 0
+    assert main(["prune", "unet3d-shapenet", *options, "--no-tune", "--out", str(folder)]) == 0
     return folder
 
 
