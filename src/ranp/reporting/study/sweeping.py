@@ -119,6 +119,7 @@ def study(
 
 
 _CHOSEN_BY = ("keep", "tie", "min_channels", "round_to", "seed")
+"""Settings of a plan that its selection was made with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +145,7 @@ class _Options:
             method=settings.get("method"),
             resource=settings["resource"] if settings.get("resource") in resources(of_step=False) else None,
             convention=str(settings.get("convention", "true") if convention is None else convention),
-            select={
-                name: settings[name] for name in ("keep", "tie", "min_channels", "round_to", "seed") if name in settings
-            },
+            select={name: settings[name] for name in _CHOSEN_BY if name in settings},
         )
 
 
