@@ -11,7 +11,7 @@ from typing import Any
 
 from ranp.comparing.arms import Arm
 from ranp.comparing.cells import Outcome
-from ranp.comparing.inference import Difference, difference, holm, percentile
+from ranp.comparing.inference import ENOUGH, Difference, difference, holm, percentile
 from ranp.files import atomic
 from ranp.reporting.format import NOTHING, share
 from ranp.reporting.table import Column, Group, Table
@@ -219,7 +219,7 @@ class Comparison:
             row.arm.title,
             f"{statistics.fmean(values):.4f} ± {deviation:.4f}" if values else NOTHING,
             f"{statistics.median(values):.4f}" if values else NOTHING,
-            NOTHING if against is None else f"{against.mean:+.4f} [{against.low:+.4f}, {against.high:+.4f}]",
+            NOTHING if against is None else str(against),
             NOTHING if row.p is None else f"{row.p:.3f}",
             f"{row.failures(self.measure)} of {len(row.runs)}",
             NOTHING if row.percentile is None else f"{row.percentile:.0f}",
@@ -237,6 +237,8 @@ class Comparison:
         short = [f"{row.arm.name} at {row.budget}" for row in rows if row.used is not None and row.used < LEAST_USED]
         if short:
             found.append(f"Below {share(LEAST_USED)} of the budget: {', '.join(short)}.")
+        if any(row.against is not None and not math.isfinite(row.against.low) for row in rows):
+            found.append(f"Fewer than {ENOUGH} pairs: no interval.")
         if self.measure.fails is not None:
             worse = "below" if self.measure.higher else "above"
             found.append(f"A run fails with {self.measure.name} {worse} {self.measure.fails:g}, or without a number.")

@@ -14,6 +14,8 @@ import numpy as np
 from ranp.errors import UnsupportedError
 
 CONFIDENCE = 0.95
+ENOUGH = 6
+"""Pairs from which on an interval is given: with fewer, no test can find anything at 5 %."""
 _RESAMPLES = 9999
 
 
@@ -23,11 +25,11 @@ class Difference:
 
     Attributes:
         mean: Above 0 where the arm is better.
-        low: Lower end of the 95 % interval (BCa bootstrap); the mean where there are fewer than three pairs.
+        low: Lower end of the 95 % interval (BCa bootstrap); minus infinity where there are fewer than ``ENOUGH`` pairs.
         high: Its upper end.
         wins: Pairs in which the arm is better.
         pairs: How many there are.
-        p: Of Wilcoxon's signed-rank test, two-sided; 1 where there are fewer than three pairs.
+        p: Of Wilcoxon's signed-rank test, two-sided; 1 where there are fewer pairs.
     """
 
     mean: float
@@ -36,6 +38,10 @@ class Difference:
     wins: int
     pairs: int
     p: float
+
+    def __str__(self) -> str:
+        interval = f" [{self.low:+.4f}, {self.high:+.4f}]" if math.isfinite(self.low) else ""
+        return f"{self.mean:+.4f}{interval}"
 
 
 def difference(better: Sequence[float]) -> Difference:
@@ -47,13 +53,15 @@ def difference(better: Sequence[float]) -> Difference:
     Raises:
         UnsupportedError: SciPy is not installed.
 
-    >>> difference([0.1, 0.1, 0.1]).low
-    0.1
+    >>> difference([0.5] * 6).low, difference([0.1, 0.2]).low
+    (0.5, -inf)
     """
     values = np.asarray(better, dtype=float)
     mean = float(values.mean()) if len(values) else math.nan
     wins = int((values > 0).sum())
-    if len(values) < 3 or np.ptp(values) < 1e-12:
+    if len(values) < ENOUGH:
+        return Difference(mean, -math.inf, math.inf, wins, len(values), 1.0)
+    if np.ptp(values) < 1e-12:
         return Difference(mean, mean, mean, wins, len(values), 1.0)
     stats = scipy_stats()
     interval = stats.bootstrap(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ranp.comparing.cells import Outcome
@@ -17,6 +16,9 @@ from ranp.reporting.looks import look_of
 _ROW = 34
 """Height of an arm on a chart."""
 _DRAWN = "random widths"
+_COSTS = 7
+"""The first column of the table that is about costs."""
+_CAPTION = "What the arms cost, as shares of the full network, and the learning rate of each."
 
 
 def build(comparison: Comparison) -> str:
@@ -42,8 +44,15 @@ def _section(comparison: Comparison, budget: str, number: int) -> Section:
     if compared:
         made.append(_intervals(comparison, compared, f"intervals-{number}"))
     whole = comparison.table()
-    table = replace(whole, groups=tuple(group for group in whole.groups if group.title == budget), notes=())
-    body = render("arms.html", charts=made, table=table, notes=whole.notes)
+    (group,) = (group for group in whole.groups if group.title == budget)
+    judged, costs = (
+        table_of(caption, [whole.columns[at].name for at in shown], [[row[at] for at in shown] for row in group.rows])
+        for caption, shown in (
+            (whole.caption, (0, *range(1, _COSTS))),
+            (_CAPTION, (0, *range(_COSTS, len(whole.columns)))),
+        )
+    )
+    body = render("arms.html", charts=made, tables=(judged, costs), notes=whole.notes if number == 0 else ())
     return Section(f"budget-{number}", f"At {budget}", body, tuple(made))
 
 
@@ -60,7 +69,6 @@ def _dots(comparison: Comparison, rows: Sequence[Row], drawn: Sequence[Outcome],
         trace: dict[str, Any] = {
             "type": "scatter",
             "mode": "markers",
-            "name": safe(title),
             "x": [plain(value) for value in values],
             "y": [plain(place + 0.3 * (((7 * run.cell.seed) % 11) / 10 - 0.5)) for run in good],
             "text": [safe(f"{run.cell.arm.name}, seed {run.cell.seed}, lr {run.cell.lr:g}") for run in good],
@@ -94,12 +102,11 @@ def _intervals(comparison: Comparison, rows: Sequence[Row], key: str) -> Chart:
         assert found is not None
         reach = {"type": "data", "symmetric": False, "thickness": 2.5, "width": 6, "color": look.shade}
         reach |= {"array": [plain(found.high - found.mean)], "arrayminus": [plain(found.mean - found.low)]}
-        words = f"{found.mean:+.4g} [{found.low:+.4g}, {found.high:+.4g}], better in {found.wins} of {found.pairs}"
+        words = f"{found}, better in {found.wins} of {found.pairs}"
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": safe(row.arm.title),
                 "x": [plain(found.mean)],
                 "y": [place],
                 "error_x": reach,
