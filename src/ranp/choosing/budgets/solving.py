@@ -131,6 +131,9 @@ def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
         best = max(best, stays, key=scale.used)
         if scale.used(best) >= NEARLY:
             return best
+    assert selection.fixed is not None  # a scope with a shape is nested
+    need = np.where(best, ALWAYS, selection.fixed[1].kept)
+    best = _grown(best, Steps.of_needs(need, families_of(selection.coupling), ALWAYS), scale)
     return _exchanged(Ladder.of(selection, best, least), scale)
 
 
