@@ -82,8 +82,12 @@ class Ladder:
     @classmethod
     def of(cls, selection: Selection, stays: Flags, smallest: Flags) -> Ladder:
         """The ladder of a network; a family that has not taken its steps in their order is left as it is."""
-        need = selection.fixed[1].kept if selection.fixed is not None else by_score(selection)
-        every = Steps.of_needs(np.where(smallest, ALWAYS, need), families_of(selection.coupling), ALWAYS)
+        families = families_of(selection.coupling)
+        if selection.fixed is not None:
+            need = selection.fixed[1].kept
+        else:
+            need, smallest = _as_chosen(by_score(selection), families, stays, smallest)
+        every = Steps.of_needs(np.where(smallest, ALWAYS, need), families, ALWAYS)
         steps: dict[int, list[Ints]] = {}
         for number in range(len(every)):
             steps.setdefault(int(every.families[number]), []).append(every.of(number))
@@ -120,6 +124,16 @@ class Ladder:
         """The ladder of that network."""
         taken = {family: count + move.get(family, 0) for family, count in self.taken.items()}
         return replace(self, stays=self.moved(move), taken=taken)
+
+
+def _as_chosen(need: Floats, families: Ints, stays: Flags, smallest: Flags) -> tuple[Floats, Flags]:
+    """An order in which what stays comes first, though not the scores alone chose it; and what must stay of it."""
+    need = np.where(stays, need, need + need[np.isfinite(need)].max(initial=0.0))
+    least: Flags = smallest & (families < 0)
+    for family in np.unique(families[smallest & (families >= 0)]).tolist():
+        own = np.flatnonzero(families == family)
+        least[own[np.argsort(need[own], kind="stable")][: np.count_nonzero(smallest[own])]] = True
+    return need, least
 
 
 def families_of(coupling: Coupling) -> Ints:

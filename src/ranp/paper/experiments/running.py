@@ -128,6 +128,7 @@ def _result(cell: Cell, task: Task, plan: Plan, epochs: tuple[Mapping[str, Any],
         kept_one=bool(plan.settings.get("exact")),
         widths={name: (len(kept), plan.channels[name]) for name, kept in plan.kept.items()},
         epochs=epochs,
+        used=max((one["after"] / one["limit"] for one in plan.settings.get("budget", ())), default=None),
         versions={**versions(), "python": platform.python_version()},
     )
 
@@ -197,7 +198,7 @@ def _claimed(
 def _scoring(cell: Cell) -> Cell:
     """The same for all cells that are scored on the same batches of the same network."""
     return dataclasses.replace(
-        cell.origin or cell, method=FULL, criterion=None, sparsity=0.0, equal=None, origin=None, trains=True
+        cell.origin or cell, method=FULL, criterion=None, sparsity=0.0, equal=None, floor=1, origin=None, trains=True
     )
 
 
