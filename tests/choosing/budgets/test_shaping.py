@@ -263,12 +263,12 @@ def test_memory_of_a_step_is_met_too(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["snip", "ranp-f"])
-def test_a_budget_is_used_where_groups_of_channels_stay_equal(method: str) -> None:
+def test_a_budget_is_used_where_groups_of_channels_stay_equal(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = (nn.Conv2d(i, o, 3, padding=1) for i, o in ((1, 32), (32, 64), (64, 48), (48, 40)))
     normed = [nn.Sequential(layer, nn.GroupNorm(4, layer.out_channels)) for layer in layers]
-    NETWORKS["groups"], SIZES["groups"] = lambda: nn.Sequential(*normed, nn.Conv2d(40, 3, 1)), (1, 1, 16, 16)
+    monkeypatch.setitem(NETWORKS, "groups", lambda: nn.Sequential(*normed, nn.Conv2d(40, 3, 1)))
+    monkeypatch.setitem(SIZES, "groups", (1, 1, 16, 16))
     plan = Bench("groups").plan(["flops=30%"], method)
-    del NETWORKS["groups"], SIZES["groups"]
     assert all(width % 4 == 0 for name, width in plan.widths.items() if name != "4")
     assert 0.95 <= used(plan) <= 1
 
