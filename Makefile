@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e ".[$(EXTRAS)]"
 	touch $@
 
-demo: $(STAMP)  ## Prune and train a small 3D-UNet, full against RANP-f against random (minutes)
+demo: $(STAMP)  ## Prune and train a small 3D-UNet, full against slim ones of one budget (minutes)
 	$(BIN)/ranp demo --out runs/demo
 
 lint: $(STAMP)  ## Style, types and the direction of imports

@@ -1,9 +1,10 @@
 """Whether the batches that a network is scored on look like noise, such as ``torch.randn`` and random labels.
 
 In images and volumes, and in maps of labels, neighbours are alike; in noise they are not. The correlation of neighbours
-is .33 and more for each sample of the paper's four tasks, published and procedural, at edges from 8 to 128, and .13 and
-less for random numbers. What the scores themselves tell does not separate the two: their spread comes from the initial
-weights, and halves of the batches agree on noise as on data.
+is .33 and more in every sample of the paper's four tasks that is not all background, published and procedural, at edges
+from 8 to 128, and .13 and less in random numbers. Scores do not separate the two, their spread comes from the initial
+weights; nor do gradients: the cosine of the mean gradients of two halves of eight batches, median over layers, is -.02
+to .73 on the data of three of the tasks and -.02 to .56 on noise with shuffled labels.
 """
 
 from __future__ import annotations

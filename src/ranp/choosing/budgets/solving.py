@@ -297,7 +297,7 @@ def _beginning(selection: Selection, least: Flags, scale: Scale) -> tuple[Flags,
     count = longest(selection.steps, lambda count: scale.fits(granted(selection, count)))
     stays = granted(selection, count) if count else least
     families = families_of(selection.coupling)
-    return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection)), families, ALWAYS)
+    return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection, stays)), families, ALWAYS)
 
 
 def refusal(limits: Sequence[Limit], least: Mapping[str, float]) -> str:
