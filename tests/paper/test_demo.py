@@ -142,7 +142,7 @@ def test_the_command(
     pytest.importorskip("plotly")
     seen: list[Settings] = []
 
-    def tiny(out: Path, settings: Settings, progress: object) -> demo.Demonstration:
+    def tiny(out: Path, settings: Settings, progress: object, *, jobs: int) -> demo.Demonstration:
         seen.append(settings)
         return shown
 
@@ -161,7 +161,7 @@ def test_the_command(
 
 @pytest.mark.slow
 def test_everybody_beats_guessing(tmp_path: Path) -> None:
-    comparison = demo.run(tmp_path, Settings(rounds=1)).comparison
+    comparison = demo.run(tmp_path, Settings(rounds=1), jobs=2).comparison
     for one in comparison.contenders:
         assert one.accuracy > comparison.guess["accuracy"] + 0.05
         assert one.miou > comparison.guess["miou"] + 0.05

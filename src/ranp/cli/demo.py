@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import Json, flag
+from ranp.cli.options import Jobs, Json, flag
 
 
 def demo(
     out: Annotated[Path, flag("Folder for the results.", metavar="DIR")] = Path("runs/demo"),
     budget: Annotated[str, flag("What every slim network may need of the full one.")] = "flops=5%",
-    epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 9,
+    epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 16,
     size: Annotated[int, flag("Edge of the volumes.", min=8)] = 16,
     seed: Annotated[int, flag("Of weights, objects and batches.", min=0)] = 0,
+    jobs: Jobs = min(2, os.cpu_count() or 1),
     as_json: Json = False,
 ) -> None:
     """Prune and train a small 3D-UNet on procedural shapes: full against slim networks of one budget.
@@ -35,7 +37,7 @@ def demo(
     check_writable(out)
     settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
-        shown = run(out, settings, progress)
+        shown = run(out, settings, progress, jobs=jobs)
         page = write(
             [out],
             out / "report.html",

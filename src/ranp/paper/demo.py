@@ -11,6 +11,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ from ranp.paper.tasks.task import Task
 from ranp.paper.timing import median_ratio, step_seconds
 from ranp.paper.training.runs import of_run
 from ranp.progress import Labelled, silent, under
+from ranp.workers import side_by_side
 
 __all__ = ["Demonstration", "Settings", "run"]
 
@@ -59,7 +61,7 @@ class Settings:
     train_objects: int = 256
     valid_objects: int = 64
     scored: int = 4
-    epochs: int = 9
+    epochs: int = 16
     batch: int = 8
     learning_rate: float = 0.01
     rounds: int = 11
@@ -114,7 +116,7 @@ class Demonstration:
 
 
 def run(
-    out: str | os.PathLike[str], settings: Settings | None = None, progress: Labelled | None = None
+    out: str | os.PathLike[str], settings: Settings | None = None, progress: Labelled | None = None, *, jobs: int = 1
 ) -> Demonstration:
     """Prunes a small 3D-UNet by several methods to one budget, trains all alike, and measures them side by side.
 
@@ -122,6 +124,7 @@ def run(
         out: Folder for the results. What an earlier start with the same settings has finished is not done again.
         settings: How; default: a few minutes on two cores.
         progress: Told ``(what is going on, done, total, remark)``.
+        jobs: Processes that train networks side by side.
 
     Raises:
         InfeasibleError: The budget cannot be met; the message says what can.
@@ -131,16 +134,11 @@ def run(
     """
     settings, folder = Settings() if settings is None else settings, Path(out)
     task, told = tasks.get("shapenet"), progress or silent
-    recipe = settings.recipe(task)
-    runs: dict[str, training.Run] = {}
-    prunings: dict[str, training.Pruning | None] = {FULL: None}
-    for name in METHODS:
-        more = {"budget": settings.budget}
-        prunings[name] = training.Pruning(name, batches=settings.scored, batch=settings.batch, more=more)
-    for name, pruning in prunings.items():
-        runs[name] = training.train(
-            task, folder / name, recipe=recipe, pruning=pruning, resume=True, progress=of_run(name, told)
-        )
+    names = (FULL, *METHODS)
+    for _, refused in side_by_side(partial(_begun, settings=settings, folder=folder), names, jobs=jobs, told=told):
+        if refused is not None:
+            raise refused
+    runs = {name: _trained(name, settings, folder) for name in names}
     networks = {name: one.model for name, one in runs.items()}
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
     batch = default_collate([samples[index % len(samples)] for index in range(settings.batch)])
@@ -152,6 +150,21 @@ def run(
     atomic.write_atomic(written[0], comparison.to_markdown().encode())
     atomic.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=2)
     return Demonstration(folder, comparison, runs, written)
+
+
+def _begun(name: str, told: Labelled, *, settings: Settings, folder: Path) -> None:
+    """Trains a network in whatever process this is; the run lies in its folder then."""
+    _trained(name, settings, folder, of_run(name, told))
+
+
+def _trained(name: str, settings: Settings, folder: Path, progress: Labelled | None = None) -> training.Run:
+    """Trains a network, or goes on with it, or reads it."""
+    task, pruning = tasks.get("shapenet"), None
+    if name != FULL:
+        more = {"budget": settings.budget}
+        pruning = training.Pruning(name, batches=settings.scored, batch=settings.batch, more=more)
+    recipe = settings.recipe(task)
+    return training.train(task, folder / name, recipe=recipe, pruning=pruning, resume=True, progress=progress)
 
 
 def _contender(name: str, one: training.Run, seconds: tuple[float, ...], task: Task, settings: Settings) -> Contender:
