@@ -196,6 +196,18 @@ def test_random_widths_are_where_others_are_and_differ(tmp_path: Path) -> None:
     assert again.widths == found[2].widths  # the draw, not the seed, says how wide
 
 
+def test_a_criterion_of_ones_own_is_an_arm(tmp_path: Path) -> None:
+    arm = Arm.of("mine=ranp-f,criterion=tests.support.comparable:last_first,min_channels=1")
+    options = arm.pruning("flops=30%", 3)
+    assert (options.rule.name, options.min_channels, options.seed) == ("last first", 1, 3)
+    subject = Subject(comparable.model, comparable.batches, F.cross_entropy, comparable.train)
+    found = decide(Cell(arm, "flops=30%", 0, 0.1), subject, Place(tmp_path)).plan
+    assert found is not None
+    assert found.kept["0"] == tuple(range(12 - len(found.kept["0"]), 12))
+    with pytest.raises(UnsupportedError, match="no module"):
+        Arm.of("ranp-f,criterion=nowhere:it")
+
+
 def test_a_task_of_the_paper_is_a_subject(tmp_path: Path) -> None:
     settings = ("options.widths=4,8", "size=8", "epochs=1", "batch=4", "train_count=8", "valid_count=4")
     training = TaskTraining("shapenet", settings=settings, batches=1, batch=4)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.comparing import Training
+from ranp.scoring.criteria import Criterion
 
 
 def model() -> nn.Module:
@@ -63,6 +64,13 @@ def failing(network: nn.Module, training: Training) -> dict[str, float]:
     if training.seed == 1:
         raise ValueError("no disk for seed 1")
     return {"loss": 1.0}
+
+
+def _ascending(weight: Tensor, gradient: Tensor) -> Tensor:
+    return torch.arange(1.0, 1 + len(weight))
+
+
+last_first = Criterion("last first", _ascending)
 
 
 def _drawn() -> float:

@@ -12,6 +12,7 @@ from ranp.choosing.methods import METHODS, Method
 from ranp.choosing.widths import drawn
 from ranp.errors import UnsupportedError, unknown_name
 from ranp.options import Options
+from ranp.paper.naming import code
 from ranp.reporting.looks import FULL, method_name
 
 DEFAULT = (FULL, "flat", "balanced", "ranp-f", "layerwise", "random")
@@ -19,6 +20,8 @@ DEFAULT = (FULL, "flat", "balanced", "ranp-f", "layerwise", "random")
 
 _OWN = ("sparsity", "budget", "seed", "method", "init")
 """Options that a comparison sets itself."""
+_CODED = ("criterion", "resource")
+"""Options whose value may be code: ``package.module:name``."""
 _DRAWN = re.compile(r"widths-(\d{1,6})")
 
 
@@ -32,7 +35,7 @@ class Arm:
     Attributes:
         name: In tables and folders.
         method: ``"full"``, a method of ``ranp.prune``, or ``"widths-K"``: the K-th random vector of widths.
-        options: Other options of ``ranp.prune``.
+        options: Other options of ``ranp.prune``; a criterion or a resource may be code, ``package.module:name``.
     """
 
     name: str
@@ -55,7 +58,7 @@ class Arm:
             if option in _OWN:
                 raise UnsupportedError(f"arm {given!r}: {option} is the comparison's own. Leave it out.")
         found = cls(name or given.strip(), method, tuple((option, _value_of(text)) for option, text in pairs))
-        if not re.fullmatch(r"[\w.,=+-]{1,60}", found.name):
+        if not re.fullmatch(r"[\w.,:=+-]{1,80}", found.name):
             raise UnsupportedError(f"arm {given!r}: name it with letters, digits, dots and dashes, as in bare=ranp-f.")
         if method != FULL and not _DRAWN.fullmatch(method):
             if method not in METHODS.names():
@@ -88,8 +91,11 @@ class Arm:
         method: str | Method = self.method
         if found:
             method = Method(self.method, criterion="random", scope=drawn(int(found[1])))
+        own = {
+            name: code(value, name) if name in _CODED and ":" in str(value) else value for name, value in self.options
+        }
         try:
-            return Options.of({"budget": budget, "seed": seed, "method": method, **dict(self.options)}, self.name)
+            return Options.of({"budget": budget, "seed": seed, "method": method, **own}, self.name)
         except TypeError as error:
             raise UnsupportedError(f"arm {self.name!r}: {error}") from error
 
