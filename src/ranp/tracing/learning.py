@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ranp.tracing.agreeing import CANDIDATES, Seen, same_share, widths_before
 from ranp.tracing.cuts import Mask
 from ranp.tracing.cutting import sizes_of
-from ranp.tracing.labels import FILLER, Classes, Vector, has_filler
+from ranp.tracing.labels import FILLER, Classes, EqualCounts, Vector, has_filler
 from ranp.tracing.ledger import OpRecord, places_of
 from ranp.tracing.mirrors import Key, guesses, transferred, with_distinct
 from ranp.tracing.probing import Failure, probe
+from ranp.tracing.reshaping import HEADS, OUTERMOST
+from ranp.tracing.rules.contraction import ATTENTIONS
 from ranp.tracing.trace import Cause
 
 if TYPE_CHECKING:
@@ -28,6 +32,10 @@ Place = tuple[bool, int]
 """Mode (True: training) and number of an operator."""
 Part = tuple[str, str, int]
 """Module without its numbers, operator, and its number among those of its kind in that module."""
+Cut = Callable[[Classes], Mask | None]
+"""Which labels stay in a trial cut of these classes; None if there is no such cut."""
+ATTENDING = frozenset(["bmm", "baddbmm", *ATTENTIONS])
+"""Operators by which queries meet keys."""
 CONTRACTIONS = ("convolution", "mm", "bmm")
 """Operators whose first input alone holds the channels that do not fit; the weight's outputs are not to blame."""
 
@@ -77,39 +85,45 @@ class Lessons:
     """What the trials of one network have taught so far; it outlives the notebook of a run.
 
     Attributes:
-        outermost: Views that split channels and hand them to the outermost part.
+        carriers: Views that split channels and do not hand them to the innermost part, and the part that has them.
         code_pins: Operators around which code assumes channels, and what must stay there.
         mirrors: Attributes that hold a width, with the channels they count.
-        unions: Channels of which one attribute counts two sets.
+        counts: Channels of which code takes one number for two sets.
         distrusted: Channels of layers without which slim networks failed their check, and why.
         refuted: Guesses at a part that need not be tried again.
         failures: How often a part has failed.
     """
 
-    outermost: set[Place] = field(default_factory=set)
+    carriers: dict[Place, int] = field(default_factory=dict)
     code_pins: dict[Place, CodePin] = field(default_factory=dict)
     mirrors: dict[Key, Vector] = field(default_factory=dict)
-    unions: list[tuple[Vector, Vector]] = field(default_factory=list)
+    counts: list[EqualCounts] = field(default_factory=list)
     distrusted: list[tuple[Vector, str]] = field(default_factory=list)
     refuted: set[tuple[Part, str]] = field(default_factory=set)
     failures: Counter[Part] = field(default_factory=Counter)
 
+    def forget(self, module: str) -> None:
+        """Drops what was learned of the widths of modules of one pattern, before their views are read otherwise."""
+        self.mirrors = {key: v for key, v in self.mirrors.items() if pattern_of(key[0].rpartition(".")[0]) != module}
+        self.counts = [note for note in self.counts if pattern_of(note.where) != module]
+        self.refuted = {guess for guess in self.refuted if guess[0][0] != module}
 
-def learn(tracer: Tracer, classes: Classes, keep: Mask | None, failure: Failure) -> None:
+
+def learn(tracer: Tracer, classes: Classes, cut: Cut | None, failure: Failure) -> None:
     """Turns a failed trial into knowledge: a view that splits the other way, or channels that must stay.
 
-    Or an attribute that knows the width; for that, ``keep`` is the trial cut, to try again with.
+    Or an attribute that knows the width, or another width that must agree; for these, ``cut`` makes the trial cut, to
+    try again with.
     """
     train, index, reason = failure.train, failure.index, failure.reason
+    logger.debug("a trial cut failed at %d: %s", index, failure.detail)
     lessons, ledger = tracer.lessons, tracer.runs[train].ledger
     siblings = Siblings({mode: run.ledger.records for mode, run in tracer.runs.items() if not run.failed})
     near = [i for i in sorted(ledger.splits, reverse=True) if index - 3 <= i <= index]
-    turned = next((i for i in near if (train, i) not in lessons.outermost), None)
-    if turned is not None:
-        lessons.outermost.update(
-            (mode, i) for mode, i in siblings.of((train, turned)) if i in tracer.runs[mode].ledger.splits
-        )
-        tracer.run_full()
+    turned = next((i for i in near if (train, i) not in lessons.carriers), None)
+    attends = turned is not None and in_attention(ledger.records, turned)
+    if turned is not None and not attends:
+        _turn(tracer, siblings.of((train, turned)), OUTERMOST)
         return
 
     def loose(vector: Vector) -> bool:
@@ -117,7 +131,15 @@ def learn(tracer: Tracer, classes: Classes, keep: Mask | None, failure: Failure)
 
     where = labels_at(ledger.records, index, loose)
     for at, vectors in where.items():
-        if keep is not None and _find_mirror(tracer, classes, keep, (train, index), at, vectors, siblings):
+        if cut is not None and (
+            _find_mirror(tracer, classes, cut, (train, index), at, vectors, siblings)
+            or _find_agreement(tracer, classes, cut, (train, index), at, vectors, siblings)
+        ):
+            return
+        if turned is not None:
+            module = siblings.parts[train, turned][0]
+            lessons.forget(module)
+            _turn(tracer, [place for place, part in siblings.parts.items() if part[0] == module], HEADS)
             return
         logger.debug("round failed at %d: %s", at, reason)
         constants = any(map(loose, meeting_constants(ledger.records[at])))
@@ -135,50 +157,139 @@ def learn(tracer: Tracer, classes: Classes, keep: Mask | None, failure: Failure)
         tracer.space.pin(np.arange(2, tracer.space.size), reason, "", cause=Cause.CODE)
 
 
+def _turn(tracer: Tracer, places: Iterable[Place], carrier: int) -> None:
+    """Lets another part carry the channels of views that split them."""
+    found = [(mode, index) for mode, index in places if index in tracer.runs[mode].ledger.splits]
+    tracer.lessons.carriers |= dict.fromkeys(found, carrier)
+    tracer.run_full()
+
+
+def in_attention(records: Sequence[OpRecord], index: int) -> bool:
+    """True if an operator stands in a module in which tensors that are no weights are multiplied with each other."""
+    where = records[index].where
+    return any(
+        record.name in ATTENDING and (not where or record.where == where or record.where.startswith(f"{where}."))
+        for record in records
+    )
+
+
 def _find_mirror(
-    tracer: Tracer, classes: Classes, keep: Mask, failed: Place, at: int, vectors: list[Vector], siblings: Siblings
+    tracer: Tracer, classes: Classes, cut: Cut, failed: Place, at: int, vectors: list[Vector], siblings: Siblings
 ) -> bool:
     """Looks for an attribute that holds the width of these channels: with it cut too, the trial comes further."""
     train, lessons = failed[0], tracer.lessons
     records = tracer.runs[train].ledger.records
     part = siblings.parts[train, at]
-    candidates = [*vectors, *meeting_constants(records[at])]
-    for key, vector in guesses(tracer.model, records[at], with_distinct(candidates, classes.roots)):
+    keep = cut(classes)
+    candidates = [vector for vector in _widths(records[at], classes.roots) if classes.ids[vector].any()]
+    for key, vector in guesses(tracer.model, records[at], candidates):
         guess = (part, pattern_of(str(key)))
         if guess in lessons.refuted:
             continue
         lessons.refuted.add(guess)  # whether it helps or not: never twice at one place, nor at its siblings
         known = tracer.attributes.get(key)
         if known is not None:  # one number for two sets of channels: they must keep equally many
-            if len(known) != len(vector) or np.array_equal(classes.roots[known], classes.roots[vector]):
+            note = same_share(known, vector, classes.roots, records[at].where)
+            if len(known) != len(vector) or note is None:
                 continue
-            lessons.unions.append((known, vector))
-            tracer.space.unite(known, vector)
+            notes = [note]
+            for alike, theirs, where in _alike(tracer, key, (train, at), vector, siblings, classes.roots):
+                if alike in tracer.attributes:
+                    also = same_share(tracer.attributes[alike], theirs, classes.roots, where)
+                    notes += [] if also is None else [also]
+            lessons.counts += notes
+            tracer.space.equal_counts += notes
             return True
         tracer.attributes[key] = vector
-        failure = probe(tracer, classes, keep)
+        failure = None if keep is None else probe(tracer, classes, keep)
+        logger.debug("is the width in %s? %s", key, failure and failure.detail)
         if failure is None or (failure.train, failure.index) > failed:
-            logger.debug("%s holds the width", key)
-            lessons.mirrors[key] = vector
-            _mirror_alike(tracer, key, train, at, vector, siblings)
+            lessons.mirrors[key] = vector  # and those alike are taken for widths too: the next trial checks it
+            for alike, theirs, _ in _alike(tracer, key, (train, at), vector, siblings, classes.roots):
+                if alike not in tracer.attributes:
+                    lessons.mirrors[alike] = tracer.attributes[alike] = theirs
             return True
         del tracer.attributes[key]
     return False
 
 
-def _mirror_alike(tracer: Tracer, key: Key, train: bool, at: int, vector: Vector, siblings: Siblings) -> None:
-    """Takes the same attribute of modules that play the same part for a width too; the next trial checks it."""
+def _widths(record: OpRecord, roots: Vector) -> list[Vector]:
+    """Labels whose number code may know at an operator: of what it reads, of a part of it, of dimensions it merges."""
+    read = [vector for _, _, vector in record.inputs]
+    return with_distinct([*read, *meeting_constants(record), *_merged(record)], roots)
+
+
+def _merged(record: OpRecord) -> Iterator[Vector]:
+    """Labels of dimensions as they are when a view has merged them with the one before or after."""
+    for number, dim, vector in record.inputs:
+        shape = record.shapes[number] or ()
+        if 0 < dim < len(shape):
+            yield np.tile(vector, shape[dim - 1])
+        if dim + 1 < len(shape):
+            yield np.repeat(vector, shape[dim + 1])
+
+
+def _find_agreement(
+    tracer: Tracer, classes: Classes, cut: Cut, failed: Place, at: int, vectors: list[Vector], siblings: Siblings
+) -> bool:
+    """Looks for another width with which that of these channels must agree: then the trial comes further."""
+    train, lessons, space = failed[0], tracer.lessons, tracer.space
     records = tracer.runs[train].ledger.records
-    number, dim = next(((i, d) for i, d, v in records[at].inputs if np.array_equal(v, vector)), (-1, -1))
+    part = siblings.parts[train, at]
+    near = islice(widths_before(records, at, classes.ids, classes.roots, vectors), CANDIDATES)
+    for (seen, other), vector in product(list(near), vectors):
+        guess = (part, f"agrees with {seen}")
+        note = same_share(vector, other, classes.roots, records[at].where)
+        if note is None or guess in lessons.refuted:
+            continue
+        lessons.refuted.add(guess)
+        alike = [note, *_agree_alike(tracer, classes, seen, train, at, vector, siblings)]
+        space.equal_counts.extend(alike)
+        tried = space.resolve()
+        keep = cut(tried)
+        failure = None if keep is None else probe(tracer, tried, keep)
+        logger.debug("does %s at %d take a width from %s? %s", part, at, seen, failure and failure.detail)
+        if failure is None or (failure.train, failure.index) > failed:
+            lessons.counts += alike
+            return True
+        del space.equal_counts[-len(alike) :]
+    return False
+
+
+def _agree_alike(
+    tracer: Tracer, classes: Classes, seen: Seen, train: bool, at: int, vector: Vector, siblings: Siblings
+) -> Iterator[EqualCounts]:
+    """The same agreement around operators that play the same part."""
+    back, number, dim = seen
+    records = tracer.runs[train].ledger.records
+    mine = next(((i, d) for i, d, v in records[at].inputs if v is vector), None)
     for mode, other in siblings.of((train, at)):
+        theirs = tracer.runs[mode].ledger.records
+        source = theirs[other - back] if other >= back else None
+        if mode is not train or other == at or source is None or source.name != records[at - back].name:
+            continue
+        one = next((v for i, d, v in theirs[other].inputs if (i, d) == mine), None)
+        two = next((v for i, d, v in source.inputs if (i, d) == (number, dim)), None)
+        note = None if one is None or two is None else same_share(one, two, classes.roots, theirs[other].where)
+        if note is not None:
+            yield note
+
+
+def _alike(
+    tracer: Tracer, key: Key, place: Place, vector: Vector, siblings: Siblings, roots: Vector
+) -> Iterator[tuple[Key, Vector, str]]:
+    """The same attribute of modules that play the same part, the channels that it should count there, and where."""
+    mine = tracer.runs[place[0]].ledger.records[place[1]]
+    widths = _widths(mine, roots)
+    number = next(i for i, other in enumerate(widths) if np.array_equal(other, vector))
+    for mode, other in siblings.of(place):
         record = tracer.runs[mode].ledger.records[other]
-        alike = transferred(key, records[at], record)
-        theirs = next((v for i, d, v in record.inputs if (i, d) == (number, dim)), None)
-        if alike is None or theirs is None or alike in tracer.attributes:
+        alike, theirs = transferred(key, mine, record), _widths(record, roots)
+        if alike is None or alike == key or len(theirs) != len(widths):
             continue
         numbers = sizes_of(tracer.model, [alike[0]]).get(alike[0], ())
-        if key[1] < len(numbers) and numbers[key[1]] == len(theirs):
-            tracer.lessons.mirrors[alike] = tracer.attributes[alike] = theirs
+        if key[1] < len(numbers) and numbers[key[1]] == len(theirs[number]):
+            yield alike, theirs[number], record.where
 
 
 def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:

@@ -26,6 +26,7 @@ from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
+from ranp.tracing.reshaping import INNERMOST
 from ranp.tracing.trace import MAKES_OUTPUT, Cause
 
 NAME = "_ranp_name"
@@ -63,8 +64,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         stack: ModuleStack,
         layers: Collection[str],
         *,
-        outermost: frozenset[int] = frozenset(),
-        outermost_at: frozenset[Place] = frozenset(),
+        carriers: Mapping[int, int] | None = None,
+        carriers_at: Mapping[Place, int] | None = None,
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
@@ -74,9 +75,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
-        self.outermost, self.before, self.run, self.after = outermost, before, run, after
+        self.carriers, self.before, self.run, self.after = carriers or {}, before, run, after
         self.depthwise, self.decisions = depthwise, decisions
-        self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
+        self.carriers_at, self.seen = carriers_at or {}, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
         # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
         # tensors that somebody holds, so two runs that are to be compared must watch alike.
@@ -117,10 +118,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.watches:
             self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        outermost = index in self.outermost or (
-            bool(self.outermost_at) and self._place(where, name) in self.outermost_at
-        )
-        op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
+        carrier = self.carriers.get(index, INNERMOST)
+        if self.carriers_at:
+            carrier = self.carriers_at.get(self._place(where, name), carrier)
+        op = Op(func, args, kwargs, out, self.space, where, index, carrier, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
             noted = len(self.space.left)

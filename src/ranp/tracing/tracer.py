@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,14 @@ from ranp.running.flops import OpCall, call_of, true_flops
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cuts import Births, narrowed, random_keep
+from ranp.tracing.cuts import Births, Mask, narrowed, random_keep
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Lessons, labels_at, learn, meeting_constants
 from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.mirrors import watch_norms
 from ranp.tracing.operation import labels_of
 from ranp.tracing.probing import Failure, probe
+from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.trace import Cause, Trace
 
@@ -126,10 +128,11 @@ class Tracer:
             if not any(ids[vector].any() for _, _, vector in run.ledger.records[index].inputs)
         }
         if stuck:
-            self.lessons.outermost |= stuck
+            self.lessons.carriers |= dict.fromkeys(stuck, OUTERMOST)
             self.run_full()
             if np.count_nonzero(self.space.resolve().ids) <= np.count_nonzero(ids):
-                self.lessons.outermost -= stuck
+                for place in stuck:
+                    del self.lessons.carriers[place]
                 self.run_full()
 
     def _start(self) -> None:
@@ -160,16 +163,22 @@ class Tracer:
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            wide = random_keep(classes, self.births, seed=round_ % 2)
-            for keep in (wide, narrowed(wide, classes, self.births)):
+            for cut in (partial(self._wide, seed=round_ % 2), partial(self._narrow, seed=round_ % 2)):
+                keep = cut(classes)
                 failure = None if keep is None else probe(self, classes, keep)
                 if failure is not None:
-                    learn(self, classes, keep, failure)
+                    learn(self, classes, cut, failure)
                     break
             else:
                 return classes
         self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "", cause=Cause.CODE)
         return self.space.resolve()
+
+    def _wide(self, classes: Classes, seed: int) -> Mask:
+        return random_keep(classes, self.births, seed)
+
+    def _narrow(self, classes: Classes, seed: int) -> Mask | None:
+        return narrowed(self._wide(classes, seed), classes, self.births)
 
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
@@ -197,8 +206,7 @@ class Tracer:
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", cause=Cause.UNUSED)
-        for one, other in self.lessons.unions:
-            self.space.unite(one, other)
+        self.space.equal_counts += self.lessons.counts
         for vector, reason in self.lessons.distrusted:
             self.space.pin(vector, reason, "", cause=Cause.CODE)
         self._keep_what_decides()
@@ -264,8 +272,8 @@ class Tracer:
             inputs = redrawn(inputs, more["seed"])
         if train:
             inputs = at_least_two(inputs)
-        outermost = frozenset(index for mode, index in self.lessons.outermost if mode is train)
-        options: dict[str, Any] = {"outermost": outermost, "run": execute if self.meta else _directly, **more}
+        carriers = {index: part for (mode, index), part in self.lessons.carriers.items() if mode is train}
+        options: dict[str, Any] = {"carriers": carriers, "run": execute if self.meta else _directly, **more}
         if not full:
             options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:
