@@ -11,17 +11,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ranp.tracing.labels import EqualCounts, Vector
+from ranp.tracing.labels import Classes, EqualCounts, Vector
 from ranp.tracing.ledger import OpRecord
 
 REASON = "widths that code takes from each other"
-CANDIDATES = 4
-"""Widths to try at one failure: the one that code read is seldom far."""
 REACH = 60
-"""Operators to look back at."""
+"""Operators to look at, before and after."""
 
 Seen = tuple[int, int, int]
-"""How many operators before, which of its tensors, and which dimension."""
+"""How many operators on, which of its tensors, and which dimension."""
 
 
 def once_each(vector: Vector, roots: Vector) -> Vector | None:
@@ -44,19 +42,20 @@ def same_share(one: Vector, other: Vector, roots: Vector, where: str) -> EqualCo
     return EqualCounts((few, *many.reshape(-1, len(few))), REASON, where)
 
 
-def widths_before(
-    records: Sequence[OpRecord], at: int, ids: Vector, roots: Vector, avoid: Sequence[Vector]
-) -> Iterator[tuple[Seen, Vector]]:
-    """Channels that can go which operators before this one read, in its module or the one around it; nearest first."""
-    scope = records[at].where.rpartition(".")[0]
-    known = {np.unique(roots[vector]).tobytes() for vector in avoid}
-    for back in range(1, min(at, REACH) + 1):
-        record = records[at - back]
-        if scope and not (record.where == scope or record.where.startswith(f"{scope}.")):
+def within(where: str, scope: str) -> bool:
+    """True for a module and those inside it; everything is inside the network itself."""
+    return not scope or where == scope or where.startswith(f"{scope}.")
+
+
+def widths_near(records: Sequence[OpRecord], at: int, classes: Classes) -> Iterator[tuple[Seen, Vector]]:
+    """Channels that can go which operators around this one read, in its module or the one around it; nearest first."""
+    inner, known = records[at].where, set[bytes]()
+    outer = inner.rpartition(".")[0]
+    for step in (0, *range(-1, -REACH, -1), *range(1, REACH)):
+        if not 0 <= at + step < len(records) or not within(records[at + step].where, outer if step <= 0 else inner):
             continue
-        for number, dim, vector in record.inputs:
-            key = np.unique(roots[vector]).tobytes()
-            if key in known or not ids[vector].all():
-                continue
-            known.add(key)
-            yield (back, number, dim), vector
+        for number, dim, vector in records[at + step].inputs:
+            key = np.unique(classes.roots[vector]).tobytes()
+            if key not in known and classes.ids[vector].all():
+                known.add(key)
+                yield (step, number, dim), vector

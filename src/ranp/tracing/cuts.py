@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,7 +35,10 @@ class Sets:
 
 
 def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
-    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
+    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere.
+
+    Pieces keep a half, or two thirds for an odd seed: code that happens to run with one count may not with another.
+    """
     rng = np.random.default_rng(seed)
     stays = np.zeros(len(classes.ids), bool)
     ids = np.unique(classes.ids[classes.ids != 0])
@@ -42,7 +46,8 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
     for entry in classes.pieces:
         for piece in entry:
             stays[piece] = False
-            stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
+            count = (2 * len(piece) + 2) // 3 if seed % 2 else len(piece) // 2
+            stays[rng.choice(piece, count, replace=False)] = True
     sets = Sets(classes, births)
     for mine in sets.distinct:  # a small set that chance left whole would never be tried
         mine = mine[~sets.ranked[mine]]
@@ -51,6 +56,27 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
         if len(mine) > 2 and stays[mine[: int(stays[mine].sum())]].all():
             # What code counts from the front (a number for each channel, drawn from a seed) shows where the front goes.
             stays[mine[0]], stays[mine[-1]] = False, True
+    return _widened(stays, sets)
+
+
+def uneven_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
+    """Which labels stay in a trial cut where sets of equally many classes keep different counts, as far as they can.
+
+    Code that knows sizes may take one for another; by chance they agree more often than one would like.
+    """
+    rng, sets = np.random.default_rng(seed), Sets(classes, births)
+    stays, done, met = np.ones(len(classes.ids), bool), sets.ranked.copy(), Counter[int]()
+    for entry in (*((mine,) for mine in sets.distinct), *classes.pieces):
+        ranked = bool(sets.ranked[entry[0]].all())
+        pieces = [piece if ranked else piece[~done[piece]] for piece in entry]
+        size = len(pieces[0])
+        if (ranked and len(entry) == 1) or size < 3:
+            continue
+        count = 2 + (met[size] * (seed + 1) + seed) % (size - 1)
+        met[size] += 1
+        for piece in pieces:
+            stays[piece] = False
+            stays[rng.choice(piece, count, replace=False)] = done[piece] = True
     return _widened(stays, sets)
 
 

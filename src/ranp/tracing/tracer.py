@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,15 +25,17 @@ from ranp.running.flops import OpCall, call_of, true_flops
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cuts import Births, Mask, narrowed, random_keep
+from ranp.tracing.cuts import Births, Mask, narrowed, random_keep, uneven_keep
+from ranp.tracing.guesses import Cut, meeting_constants
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
-from ranp.tracing.learning import CodePin, Lessons, labels_at, learn, meeting_constants
+from ranp.tracing.learning import CodePin, Lessons, labels_at, learn
 from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.mirrors import watch_norms
 from ranp.tracing.operation import labels_of
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
+from ranp.tracing.siblings import Place
 from ranp.tracing.trace import Cause, Trace
 
 logger = logging.getLogger(__name__)
@@ -121,12 +123,7 @@ class Tracer:
         if not any(run.ledger.splits for run in self.runs.values()):
             return
         ids = self.space.resolve().ids
-        stuck = {
-            (train, index)
-            for train, run in self.runs.items()
-            for index in run.ledger.splits
-            if not any(ids[vector].any() for _, _, vector in run.ledger.records[index].inputs)
-        }
+        stuck = self.stuck((train, index) for train, run in self.runs.items() for index in run.ledger.splits)
         if stuck:
             self.lessons.carriers |= dict.fromkeys(stuck, OUTERMOST)
             self.run_full()
@@ -134,6 +131,12 @@ class Tracer:
                 for place in stuck:
                     del self.lessons.carriers[place]
                 self.run_full()
+
+    def stuck(self, places: Iterable[Place]) -> set[Place]:
+        """Those of some operators that read nothing that can go."""
+        ids = self.space.resolve().ids
+        records = {(train, i): self.runs[train].ledger.records[i] for train, i in places}
+        return {at for at, record in records.items() if not any(ids[vector].any() for _, _, vector in record.inputs)}
 
     def _start(self) -> None:
         try:
@@ -163,11 +166,15 @@ class Tracer:
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            for cut in (partial(self._wide, seed=round_ % 2), partial(self._narrow, seed=round_ % 2)):
+            wide, other = (partial(self._wide, seed=(round_ + odd) % 2) for odd in (0, 1))
+            cuts: list[Cut] = [wide, partial(self._narrow, seed=round_ % 2)]
+            if self.lessons.knows_widths:
+                cuts[1:1] = [partial(self._uneven, seed=seed) for seed in (0, 1)]
+            for cut in cuts:
                 keep = cut(classes)
                 failure = None if keep is None else probe(self, classes, keep)
                 if failure is not None:
-                    learn(self, classes, cut, failure)
+                    learn(self, classes, (cut, other), failure)
                     break
             else:
                 return classes
@@ -176,6 +183,9 @@ class Tracer:
 
     def _wide(self, classes: Classes, seed: int) -> Mask:
         return random_keep(classes, self.births, seed)
+
+    def _uneven(self, classes: Classes, seed: int) -> Mask:
+        return uneven_keep(classes, self.births, seed)
 
     def _narrow(self, classes: Classes, seed: int) -> Mask | None:
         return narrowed(self._wide(classes, seed), classes, self.births)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.topologies.attention import ATTENTION
 from tests.support.topologies.blocks import BLOCKS
 from tests.support.topologies.code import CODE
 from tests.support.topologies.hard import HARD
@@ -14,7 +15,7 @@ from tests.support.topologies.rules import RULES
 from tests.support.topologies.shapes import SHAPES
 from tests.support.topologies.topology import Topology
 
-COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS)
+COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS, ATTENTION)
 TOPOLOGIES: dict[str, Topology] = {name: topology for some in COLLECTIONS for name, topology in some.items()}
 
 assert len(TOPOLOGIES) == sum(map(len, COLLECTIONS)), "two topologies share a name"
