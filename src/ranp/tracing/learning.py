@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from ranp.tracing.agreeing import within
 from ranp.tracing.guesses import Cuts, Guesses, meeting_constants
+from ranp.tracing.heads import DIMS, alike, in_attention, turn, turn_to_heads
 from ranp.tracing.labels import Classes, EqualCounts, Vector
 from ranp.tracing.ledger import OpRecord
 from ranp.tracing.mirrors import Key
 from ranp.tracing.probing import Failure
-from ranp.tracing.reshaping import HEADS, INNERMOST, OUTERMOST
-from ranp.tracing.rules.contraction import ATTENTIONS
+from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.siblings import Part, Place, Siblings, pattern_of
 from ranp.tracing.trace import Cause
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ATTENDING = frozenset(["bmm", "baddbmm", *ATTENTIONS])
-"""Operators by which queries meet keys."""
 CONTRACTIONS = ("convolution", "mm", "bmm")
 """Operators whose first input alone holds the channels that do not fit; the weight's outputs are not to blame."""
 
@@ -36,8 +33,6 @@ RESHAPING = frozenset(
     "view _unsafe_view reshape _reshape_alias expand repeat split split_with_sizes slice narrow constant_pad_nd".split()
 )
 """Operators that take sizes from the code: a size written there is written in every block of the same class."""
-VIEWS = 4
-"""Views of one attention that may be turned back."""
 REPEATED = 2
 """Failures of one part, of any other operator, after which its siblings are taken to fail too."""
 
@@ -97,7 +92,7 @@ def learn(tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure)
     siblings = Siblings({mode: run.ledger.records for mode, run in tracer.runs.items() if not run.failed})
     unturned = [i for i in sorted(ledger.splits, reverse=True) if i <= index and (train, i) not in lessons.carriers]
     if unturned and index - 3 <= unturned[0] and not in_attention(ledger.records, unturned[0]):
-        _turn(tracer, siblings.of((train, unturned[0])), OUTERMOST)
+        turn(tracer, siblings.of((train, unturned[0])), OUTERMOST)
         return
 
     def loose(vector: Vector) -> bool:
@@ -109,8 +104,8 @@ def learn(tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure)
             return
         here = ledger.records[min(index, len(ledger.records) - 1)].where
         heads = next((i for i in unturned if within(here, ledger.records[i].where)), None)
-        if heads is not None and in_attention(ledger.records, heads):
-            _turn_to_heads(tracer, alike(tracer.model, ledger.records, ledger.records[heads].where), siblings)
+        if heads is not None and tracer.attention != DIMS and in_attention(ledger.records, heads):
+            turn_to_heads(tracer, alike(tracer.model, ledger.records, ledger.records[heads].where), siblings)
             return
         logger.debug("round failed at %d: %s", at, reason)
         constants = any(map(loose, meeting_constants(ledger.records[at])))
@@ -126,47 +121,6 @@ def learn(tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure)
             tracer.pin_at(record, [vector for _, _, vector in record.inputs], pin)
     if not where:
         tracer.space.pin(np.arange(2, tracer.space.size), reason, "", cause=Cause.CODE)
-
-
-def _turn(tracer: Tracer, places: Iterable[Place], carrier: int) -> None:
-    """Lets another part carry the channels of views that split them."""
-    found = [(mode, index) for mode, index in places if index in tracer.runs[mode].ledger.splits]
-    tracer.lessons.carriers |= dict.fromkeys(found, carrier)
-    tracer.run_full()
-
-
-def alike(model: nn.Module, records: Sequence[OpRecord], where: str) -> set[str]:
-    """Patterns of the names of modules of the same class that ran."""
-    modules = dict(model.named_modules())
-    return {
-        pattern_of(other)
-        for other in {record.where for record in records}
-        if type(modules[other]) is type(modules[where])
-    }
-
-
-def _turn_to_heads(tracer: Tracer, modules: set[str], siblings: Siblings) -> None:
-    """Lets whole heads carry the channels of the views of an attention.
-
-    A view that tells queries, keys and values from each other holds no heads: with it the first that leaves nothing
-    to prune, and so on, is turned back.
-    """
-    tracer.lessons.forget(modules)
-    _turn(tracer, [place for place, part in siblings.parts.items() if part[0] in modules], HEADS)
-    for _ in range(VIEWS):
-        carriers = tracer.lessons.carriers
-        stuck = tracer.stuck(p for p, at in carriers.items() if at == HEADS and siblings.parts[p][0] in modules)
-        if not stuck:
-            return
-        firsts = {siblings.parts[place][0]: place for place in sorted(stuck, reverse=True)}
-        for first in firsts.values():
-            carriers |= dict.fromkeys(siblings.of(first), INNERMOST)
-        tracer.run_full()
-
-
-def in_attention(records: Sequence[OpRecord], index: int) -> bool:
-    """True if an operator stands in a module in which tensors that are no weights are multiplied with each other."""
-    return any(record.name in ATTENDING and within(record.where, records[index].where) for record in records)
 
 
 def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:

@@ -27,6 +27,7 @@ from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.cuts import Births, Mask, narrowed, random_keep, uneven_keep
 from ranp.tracing.guesses import Cut, meeting_constants
+from ranp.tracing.heads import BOTH, WHOLE, keep_places, start_with_heads
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Lessons, labels_at, learn
 from ranp.tracing.ledger import Ledger, OpRecord
@@ -87,9 +88,8 @@ class Run:
 class Tracer:
     """Everything known about one network while it is traced."""
 
-    def __init__(self, model: nn.Module, example: Any) -> None:
-        self.model = model
-        self.example = example
+    def __init__(self, model: nn.Module, example: Any, attention: str = BOTH) -> None:
+        self.model, self.example, self.attention = model, example, attention
         self.layers = layer_modules(model)
         self.dropouts = {name for name, module in model.named_modules() if isinstance(module, _DropoutNd)}
         self.meta = True
@@ -117,6 +117,8 @@ class Tracer:
         """Runs without data if the network allows it, else on the real example."""
         self._start()
         self._turn_views()
+        if self.attention == WHOLE:
+            start_with_heads(self)
 
     def _turn_views(self) -> None:
         """Reads views that split channels the other way round where the usual way leaves nothing to prune."""
@@ -220,6 +222,8 @@ class Tracer:
         for vector, reason in self.lessons.distrusted:
             self.space.pin(vector, reason, "", cause=Cause.CODE)
         self._keep_what_decides()
+        if self.attention == WHOLE:
+            keep_places(self)
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
             for at, vectors in labels_at(records, index, _any).items():
