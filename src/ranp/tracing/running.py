@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
@@ -27,7 +27,7 @@ from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
 from ranp.tracing.reshaping import INNERMOST
-from ranp.tracing.trace import MAKES_OUTPUT, Cause
+from ranp.tracing.trace import MAKES_OUTPUT, NEVER_READ, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
@@ -209,10 +209,20 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if found is not None:
             found[1].clear()
 
-    def never_read(self) -> list[torch.Tensor]:
-        """Results that nothing has read and that still live."""
-        living = [(held() if isinstance(held, weakref.ref) else held, open_) for held, open_ in self.unread.values()]
-        return [tensor for tensor, open_ in living if tensor is not None and open_]
+    def never_read(self, model: nn.Module) -> list[Vector]:
+        """Labels of results that nothing has read and that somebody may hold where no operator is seen.
+
+        Without data nothing can be read outside of torch. Then what nobody holds is dead code, and what the network
+        itself holds is meant for its next call, in which it is read at the width that it has; the ledger notes these.
+        """
+        found = [(held, [*labels_of(held()).values()]) for held, open_ in map(_weakly, self.unread.values()) if open_]
+        if self.run is execute:
+            self.unread.clear()
+            kept = {id(leaf) for module in model.modules() for leaf in tree_leaves(vars(module))}
+            aside = [ref() is None or id(ref()) in kept for ref, _ in found]
+            self.ledger.aside += [v for (_, vectors), own in zip(found, aside, strict=True) if own for v in vectors]
+            found = [one for one, own in zip(found, aside, strict=True) if not own]
+        return [vector for _, vectors in found for vector in vectors]
 
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
@@ -288,6 +298,12 @@ def _numbers(args: tuple[Any, ...]) -> tuple[int | float, ...]:
     return tuple(a for a in args if type(a) in (int, float))
 
 
+def _weakly(entry: tuple[Any, set[bool]]) -> tuple[Any, set[bool]]:
+    """The same without holding the tensor."""
+    held, open_ = entry
+    return held if isinstance(held, weakref.ref) else weakref.ref(held), open_
+
+
 def _labelled(tensor: torch.Tensor) -> bool:
     return any(not vector.flags.writeable or vector.any() for vector in labels_of(tensor).values())
 
@@ -327,8 +343,6 @@ def run_labelled(
             space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
             space.pin(vector, "channels are addressed by number", "")
-    for tensor in mode.never_read():
-        for vector in labels_of(tensor).values():
-            reason = "made but never read by an operator that was seen"
-            space.pin(vector[vector != FILLER], reason, "", cause=Cause.UNSEEN)
+    for vector in mode.never_read(model):
+        space.pin(vector[vector != FILLER], NEVER_READ, "", cause=Cause.UNSEEN)
     return outputs
