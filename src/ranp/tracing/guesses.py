@@ -93,7 +93,7 @@ class Guesses:
         """Looks for an attribute that holds the width."""
         attributes, roots, record = self.tracer.attributes, self.classes.roots, self._records[self.at]
         for key, vector in self._attributes():
-            if not self._is_new(pattern_of(str(key))):
+            if not self._is_new(f"{pattern_of(key[0])} {key[1]}"):
                 continue
             if key in attributes:  # one number for two sets of channels: they must keep equally many
                 note = same_share(attributes[key], vector, roots, record.where)

@@ -14,8 +14,9 @@ from tests.support.topologies.patterns import PATTERNS
 from tests.support.topologies.rules import RULES
 from tests.support.topologies.shapes import SHAPES
 from tests.support.topologies.topology import Topology
+from tests.support.topologies.widths import WIDTHS
 
-COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS, ATTENTION)
+COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS, ATTENTION, WIDTHS)
 TOPOLOGIES: dict[str, Topology] = {name: topology for some in COLLECTIONS for name, topology in some.items()}
 
 assert len(TOPOLOGIES) == sum(map(len, COLLECTIONS)), "two topologies share a name"
