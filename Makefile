@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := medical,video,stereo,report,train,onnx,lightning,docs,dev
+EXTRAS := medical,video,stereo,report,compare,cluster,train,onnx,lightning,docs,dev
 # Two torch threads per test process would only fight for the same cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # CPUs that any larger one can imitate.
@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e ".[$(EXTRAS)]"
 	touch $@
 
-demo: $(STAMP)  ## Prune and train a small 3D-UNet, full against RANP-f against random (minutes)
+demo: $(STAMP)  ## Prune and train a small 3D-UNet, full against slim ones of one budget (minutes)
 	$(BIN)/ranp demo --out runs/demo
 
 lint: $(STAMP)  ## Style, types and the direction of imports

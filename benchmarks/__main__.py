@@ -20,6 +20,7 @@ from benchmarks import (
     slim_step,
     time_budgets,
     time_resource,
+    used_budgets,
     zoo,
 )
 
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "slim": slim_step.run,
     "shapenet": shapenet_table.run,
     "budgets": budgets.run,
+    "used-budgets": used_budgets.run,
     "memory": memory.run,
     "time-budgets": time_budgets.run,
     "slim-speed": slim_speed.run,
@@ -38,7 +40,7 @@ BENCHMARKS = {
     "export": export.run,
     "zoo": zoo.run,
 }
-ON_REQUEST = {"shapenet", "budgets", "memory", "time-budgets", "slim-speed", "time-resource", "limit", "export", "zoo"}
+ON_REQUEST = set(BENCHMARKS) - {"scoring", "analysis", "search", "slim"}
 """Minutes on a laptop (full-size networks on real arrays, exporters that are slow): run when named."""
 
 

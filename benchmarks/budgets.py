@@ -81,22 +81,11 @@ class Judge:
         method = resolve("ranp-f")
         raw = ranp.score(self.model, [(self.example, None)], _no_loss, trace=trace, criterion="magnitude")
         self.selection = Selection.of(method.weigh(raw, method.costs(trace)), trace)
-        self.setup = StepSetup(self.model, tree_map(_to_meta, self.example))
-        self.full = {name: self.weighed(name, self.model) for name in RESOURCES}
+        self.setup = StepSetup(self.model, without_data(self.example))
+        self.full = {name: weighed(name, self.model, self.example) for name in RESOURCES}
         self.short: list[str] = []
         self.above: list[str] = []
         self.seconds: list[float] = []
-
-    def weighed(self, resource: str, network: nn.Module) -> float:
-        """What a network needs, by a judge that is not ours."""
-        if resource == "params":
-            return parameters_of(network)
-        if resource == "train-memory":
-            return measured_peak(network, self.example)
-        if resource == "memory":
-            return saved_bytes(copied(network), self.example)
-        flops = torch_flops(copied(network), self.example)
-        return flops if resource == "flops" else flops / 2
 
     def cell(self, resource: str, share: float) -> str:
         """What share of the budget is used, or the smallest that is possible; ``!`` where a slim network is above."""
@@ -117,7 +106,7 @@ class Judge:
 
     def _used(self, budget: Budget, plan: Plan) -> str:
         slim = ranp.slim(self.model, plan)
-        used = self.weighed(budget.resource, slim) / budget.limit(self.full[budget.resource])
+        used = weighed(budget.resource, slim, self.example) / budget.limit(self.full[budget.resource])
         if used > 1:
             self.above.append(f"{budget.text}: {used:.2%}")
         if used < ENOUGH:
@@ -125,13 +114,26 @@ class Judge:
         return f"{100 * used:.2f} %{' !' if used > 1 else ''}"
 
 
+def weighed(resource: str, network: nn.Module, example: Any) -> float:
+    """What a network needs, by a judge that is not ours."""
+    if resource == "params":
+        return parameters_of(network)
+    if resource == "train-memory":
+        return measured_peak(network, example)
+    if resource == "memory":
+        return saved_bytes(copied(network), example)
+    flops = torch_flops(copied(network), example)
+    return flops if resource == "flops" else flops / 2
+
+
 def copied(network: nn.Module) -> nn.Module:
     """A copy with the same weights, which a judge may run in any mode."""
     return deepcopy(network)
 
 
-def _to_meta(value: Any) -> Any:
-    return value.to("meta") if isinstance(value, Tensor) else value
+def without_data(example: Any) -> Any:
+    """The same inputs on the meta device."""
+    return tree_map(lambda value: value.to("meta") if isinstance(value, Tensor) else value, example)
 
 
 def _no_loss(output: Any, target: Any) -> Any:

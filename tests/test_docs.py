@@ -25,6 +25,8 @@ loss_2 weight_mask_1 weight_mask_sum_1 loss_3 neuron_mask_2 neuron_importance_we
 binary_mask dice_loss smooth_l1 smooth_l1_part
 """.split()
 """The labelled equations of the paper."""
+LONG = ("docs/export.md", "docs/compare.md")
+"""Pages whose code takes too long for the ordinary run."""
 
 
 def read(page: str) -> str:
@@ -64,7 +66,11 @@ def test_no_block_hides_from_these_tests(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.slow if page == "docs/export.md" else ()) for page in RUNNING]
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page in ("docs/export.md", "docs/compare.md") else ())
+        for page in RUNNING
+    ],
 )
 def test_python_blocks_run_one_after_the_other(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # every public name, written once: what is below reads it fro
     from ranp.choosing.plan import Plan as Plan
     from ranp.choosing.selection import max_sparsity as max_sparsity
     from ranp.choosing.selection import select as select
+    from ranp.comparing.compare import compare as compare
+    from ranp.comparing.comparison import Comparison as Comparison
     from ranp.costs.measuring import Costs as Costs
     from ranp.costs.measuring import measure as measure
     from ranp.costs.measuring import profile as profile

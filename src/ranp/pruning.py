@@ -24,6 +24,7 @@ from ranp.options import Options
 from ranp.progress import Progress
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
+from ranp.scoring.noise import Watched
 from ranp.scoring.passes import Loss, check_settings, first_batch
 from ranp.scoring.score import score
 from ranp.scoring.scores import Scores
@@ -144,9 +145,10 @@ def prune(
     trace = tracer.trace()
     # What cannot be measured is refused before anything is scored.
     costs = chosen.how.costs(trace, resource, setup, convention=chosen.convention)
+    watched = Watched(batches) if hasattr(batches, "__iter__") and not isinstance(batches, str | bytes) else batches
     scores = score(
         model,
-        batches,
+        watched,
         loss,
         trace=trace,
         criterion=chosen.rule,
@@ -156,7 +158,11 @@ def prune(
         checkpointing=chosen.checkpointing,
         progress=progress,
     )
-    return prune_scored(model, scores, tracer, trace, chosen, costs=costs, setup=setup)
+    note = watched.note() if isinstance(watched, Watched) else ""
+    if note:
+        logger.warning("the batches that were scored look like noise: %s", note)
+    remembered = {"data_note": note} if note else None
+    return prune_scored(model, scores, tracer, trace, chosen, costs=costs, setup=setup, settings=remembered)
 
 
 def _signature() -> inspect.Signature:

@@ -38,11 +38,11 @@ from ranp.paper import models, training
 from ranp.paper.comparison import Comparison, Contender
 from ranp.paper.experiments import results
 from ranp.paper.experiments.cell import Cell
-from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.tasks.brats import cache
 from ranp.paper.tasks.brats.preprocessing import Volume
 from ranp.reporting.folder import RunFolder, write_run
 from ranp.reporting.report import Report
+from ranp.reporting.table import Column, Group, Table
 from ranp.scoring.scores import Scores
 from ranp.slimming import storage
 from tests.support.toy import VOLUMES

@@ -12,8 +12,8 @@ from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import Costs, Result
 from ranp.paper.experiments.running import Place
-from ranp.paper.experiments.table import Table
 from ranp.paper.published import FIGURES
+from ranp.reporting.table import Table
 
 EPOCHS = 7
 

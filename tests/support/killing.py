@@ -37,9 +37,9 @@ from ranp.page.build import write as write_page
 from ranp.paper import training
 from ranp.paper.experiments.experiment import Experiment, Line, Wanted
 from ranp.paper.experiments.reproducing import reproduce_one
-from ranp.paper.experiments.table import Column
 from ranp.paper.training import engine
 from ranp.reporting.folder import RunFolder
+from ranp.reporting.table import Column
 from tests.support import run_folders
 from tests.support import small_cells as small
 from tests.support.toy import NOISY

@@ -9,7 +9,7 @@ from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Experiment, Results, Wanted
 from ranp.paper.experiments.results import Costs, Result
 from ranp.paper.experiments.running import Place
-from ranp.paper.experiments.table import Table
+from ranp.reporting.table import Table
 
 FULL = Costs(10 * 1024**2, 4 * 10**9, 8 * 1024**2)
 

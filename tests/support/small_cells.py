@@ -7,7 +7,7 @@ from typing import Any
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.experiment import Experiment, Line, Wanted
 from ranp.paper.experiments.results import over_seeds
-from ranp.paper.experiments.table import Column
+from ranp.reporting.table import Column
 
 SETTINGS = (
     ("options.widths", (4, 8)),

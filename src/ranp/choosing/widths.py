@@ -26,6 +26,8 @@ ALPHA = 4.0
 """How evenly widths are spread: 1 is not at all, infinity is flat."""
 KAPPA = 0.5
 """How much more a channel at a high resolution is worth, where the output is dense; a classifier has 0."""
+SPREAD = 0.5
+"""How far random widths lie around flat ones: the standard deviation of their logarithm."""
 
 Share = Callable[[Coupling, Floats], Floats]
 """``(coupling, price of each class of channels) -> share of each position``."""
@@ -75,11 +77,16 @@ def _power(coupling: Coupling, _prices: Floats) -> Floats:
 
 
 def _balanced(coupling: Coupling, prices: Floats) -> Floats:
-    worth = np.asarray(list(worths(coupling.trace).values()))[coupling.layout.layer]
-    best = np.zeros(coupling.size)  # layers that stand or fall together are worth what the worthiest of them is
-    np.maximum.at(best, coupling.classes, worth)
-    shares: Floats = (best / prices)[coupling.classes] ** (1 / ALPHA)
+    worth = _largest(coupling, np.asarray(list(worths(coupling.trace).values())))
+    shares: Floats = (worth / prices)[coupling.classes] ** (1 / ALPHA)
     return shares
+
+
+def _largest(coupling: Coupling, by_layer: Floats) -> Floats:
+    """Of each class of channels that stand or fall together, the largest figure of their layers."""
+    best = np.zeros(coupling.size)
+    np.maximum.at(best, coupling.classes, by_layer[coupling.layout.layer])
+    return best
 
 
 def worths(trace: Trace) -> dict[str, float]:
@@ -91,6 +98,20 @@ def worths(trace: Trace) -> dict[str, float]:
     power = KAPPA if any(voxels[name] > samples for name in ends) else 0.0
     most = max(voxels.values(), default=1.0)
     return {name: (count / most) ** power for name, count in voxels.items()}
+
+
+def drawn(draw: int) -> Scope:
+    """The scope of one random vector of widths: layers that are independent of each other draw their share each.
+
+    Shares are log-normal around flat widths, with a standard deviation of ``SPREAD`` in the logarithm: what rules that
+    claim to know better are measured against.
+    """
+
+    def share(coupling: Coupling, _prices: Floats) -> Floats:
+        normal = np.random.default_rng(draw).standard_normal(len(coupling.trace.layers))
+        return _largest(coupling, np.exp(SPREAD * normal))[coupling.classes]
+
+    return in_proportion(f"widths-{draw}", share)
 
 
 SCOPES.register("flat", in_proportion("flat", _flat))

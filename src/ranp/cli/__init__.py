@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from ranp.cli.compare import compare
 from ranp.cli.console import printable, say
 from ranp.cli.demo import demo
 from ranp.cli.evaluate import evaluate
@@ -38,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _verb in (profile, prune, search, fit, train, evaluate, reproduce, export, report, demo):
+for _verb in (profile, prune, search, fit, train, evaluate, compare, reproduce, export, report, demo):
     app.command(_verb.__name__)(_verb)
 app.add_typer(plan, name="plan")
 del _verb

@@ -1,23 +1,25 @@
-"""``ranp demo``: the paper in a few minutes, without a data set."""
+"""``ranp demo``: pruning in a few minutes, without a data set."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import Json, flag
+from ranp.cli.options import Jobs, Json, flag
 
 
 def demo(
     out: Annotated[Path, flag("Folder for the results.", metavar="DIR")] = Path("runs/demo"),
-    sparsity: Annotated[float, flag("Fraction of channels that both methods remove.")] = 0.7,
-    epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 6,
+    budget: Annotated[str, flag("What every slim network may need of the full one.")] = "flops=5%",
+    epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 16,
     size: Annotated[int, flag("Edge of the volumes.", min=8)] = 16,
     seed: Annotated[int, flag("Of weights, objects and batches.", min=0)] = 0,
+    jobs: Jobs = min(2, os.cpu_count() or 1),
     as_json: Json = False,
 ) -> None:
-    """Prune and train a small 3D-UNet on procedural shapes: full against RANP-f against random.
+    """Prune and train a small 3D-UNet on procedural shapes: full against slim networks of one budget.
 
     Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
     each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
@@ -33,13 +35,13 @@ def demo(
     if find_spec("plotly") is None:  # better now than in some minutes
         raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
     check_writable(out)
-    settings = Settings(sparsity=sparsity, epochs=epochs, size=size, seed=seed)
+    settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
     with progress_bars() as progress:
-        shown = run(out, settings, progress)
+        shown = run(out, settings, progress, jobs=jobs)
         page = write(
             [out],
             out / "report.html",
-            title="RANP-f against random pruning: a demonstration",
+            title="Slim networks of one budget: a demonstration",
             progress=progress,
         )
     comparison, files = shown.comparison, (page, *shown.files)

@@ -48,6 +48,11 @@ FolderModel = Annotated[
 Trusted = Annotated[
     bool, flag("Run the code that the folder names; without it nothing in a file is run.", None, "--trust")
 ]
+Jobs = Annotated[int, flag("Processes that work side by side.", RUN, min=1)]
+Cluster = Annotated[
+    str | None,
+    flag("Dask scheduler (tcp://host:8786, or its file), or slurm, pbs, lsf, instead of processes here.", RUN),
+]
 Device = Annotated[str, flag("cpu, cuda, cuda:1, ...", RUN)]
 
 PRUNING: Mapping[str, Any] = {

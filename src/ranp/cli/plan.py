@@ -40,7 +40,9 @@ def show(file: File, as_json: Json = False) -> None:
         raise StorageError(
             f"the settings of {str(file)!r} name budgets that ranp did not write. Take them out, or make it again."
         ) from error
-    made = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name not in REMEMBERED)
+    made = ", ".join(
+        f"{name} {value}" for name, value in found.settings.items() if name not in (*REMEMBERED, "data_note")
+    )
     sparsity = found.sparsity
     title = f"{sparsity.removed} of {sparsity.channels} channels removed ({sparsity.of_channels:.2%}); {made}"
     rows = [
@@ -52,7 +54,8 @@ def show(file: File, as_json: Json = False) -> None:
         say("edited since it was made: the method and the budgets are those of the plan it was before")
     for line in lines:
         say(line)
-    for note in found.notes:
+    noise = found.settings.get("data_note")
+    for note in (*found.notes, *([f"scored on noise: {noise}"] if noise else [])):
         say(f"note: {note}")
 
 

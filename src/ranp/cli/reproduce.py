@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ranp.cli.console import progress_bars, say, show_json
-from ranp.cli.options import Device, Json, flag
+from ranp.cli.options import Cluster, Device, Jobs, Json, flag
 
 if TYPE_CHECKING:
     from ranp.paper.experiments import Wanted
@@ -25,7 +25,8 @@ def reproduce(
     resources_only: Annotated[
         bool, flag("What the networks cost, without training them.", None, "--resources-only")
     ] = False,
-    jobs: Annotated[int, flag("Processes that run cells side by side.", min=1)] = 1,
+    jobs: Jobs = 1,
+    cluster: Cluster = None,
     cell: Annotated[str, flag("Run the K-th of N shares of the cells only, for a job array.", metavar="K/N")] = "",
     data: Annotated[
         list[str] | None, flag("Published data set of a task instead of procedural data.", metavar="TASK=DIR")
@@ -58,7 +59,15 @@ def reproduce(
     with progress_bars(lines=("cell", "failed", "table")) as progress:
         for experiment in chosen:
             written += reproduce_one(
-                experiment, wanted, out, jobs=jobs, share=share, device=device, told=progress, command=_command(name)
+                experiment,
+                wanted,
+                out,
+                jobs=jobs,
+                cluster=cluster,
+                share=share,
+                device=device,
+                told=progress,
+                command=_command(name),
             )
     if as_json:
         show_json({"files": [str(path) for path in written]})

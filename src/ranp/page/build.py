@@ -69,12 +69,20 @@ def build(
 
 def page(material: Material, *, title: str | None = None) -> str:
     """The page about what was collected, as text."""
-    from ranp import __version__
-
     heading = title or _title(material)
     alone = material.details if len(material.studies) == 1 else material.runs
     summary = lede(alone[0]) if len(alone) == 1 else ""
-    sections = _sections(material, heading)
+    return document(heading, summary, _sections(material, heading))
+
+
+def document(heading: str, summary: str, sections: Sequence[Section]) -> str:
+    """A page of sections, as text: with its own style, script and charts, and leave to run nothing else.
+
+    Raises:
+        UnsupportedError: Plotly is not installed.
+    """
+    from ranp import __version__
+
     script, plotly = verbatim("page.js"), Markup(_plotly())
     policy = (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "

@@ -13,9 +13,9 @@ from ranp.page.curves import ALONE, Curve, Figure, curves_of, main_figure, perce
 from ranp.page.gather import StoredRun, of_task
 from ranp.page.material import Absent, Bill
 from ranp.page.templates import Chart, Image, Section, render, table_of
-from ranp.paper.experiments.table import Group, Table
 from ranp.reporting.format import MIB, NOTHING, UNITS, figure, scaled, sentence, share, unit
 from ranp.reporting.looks import FIGURES, method_name
+from ranp.reporting.table import Group, Table
 
 _LINES = 8
 """Lines that can be told apart on one chart."""

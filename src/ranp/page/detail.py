@@ -9,13 +9,13 @@ from ranp.page import charts
 from ranp.page.gather import StoredRun
 from ranp.page.material import Absent
 from ranp.page.templates import Chart, Section, render, table_of
-from ranp.paper.experiments.table import Table
 from ranp.reporting.causes import listed
 from ranp.reporting.figures import OTHERS, Amount, LayerReport
 from ranp.reporting.format import MIB, NOTHING, UNITS, factor, flops, less, mebibytes, scaled, sentence, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
 from ranp.reporting.study import Step, Study, Sweep
+from ranp.reporting.table import Table
 
 _RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
 _ROWS = ("channels removed", "FLOPs", "memory", "parameters")

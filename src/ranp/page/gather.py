@@ -18,10 +18,10 @@ from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.files.journal import NAME
 from ranp.page.templates import comparison_table, table_from
-from ranp.paper.experiments.table import Table
 from ranp.reporting.folder import RunFolder
 from ranp.reporting.looks import FULL, rank
 from ranp.reporting.report import Report
+from ranp.reporting.table import Table
 
 _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from ranp.costs.measuring import profile
 from ranp.errors import RanpError, UnsupportedError
 from ranp.page.gather import StoredRun, gather, of_task, representatives
-from ranp.paper.experiments.table import Table
 from ranp.paper.naming import NOTHING, Trust, named_code, stored_example, stored_network
 from ranp.paper.tasks.pictures import pictures
 from ranp.paper.training.evaluation import recipe_of, task_of
@@ -24,6 +23,7 @@ from ranp.reporting.drawing import Picture
 from ranp.reporting.folder import RunFolder
 from ranp.reporting.looks import FULL, rank
 from ranp.reporting.study import Study, study
+from ranp.reporting.table import Table
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.storage import Build, hollow
 

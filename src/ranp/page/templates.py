@@ -15,10 +15,10 @@ from markupsafe import Markup, escape
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.paper.comparison import HEADER, Comparison, Contender
-from ranp.paper.experiments.table import Column, Group, Table
 from ranp.reporting import format as written
 from ranp.reporting.format import sentence
 from ranp.reporting.looks import look_of, method_name
+from ranp.reporting.table import Column, Group, Table
 
 
 @dataclass(frozen=True, slots=True)

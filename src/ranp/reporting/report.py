@@ -262,6 +262,8 @@ class Report:
         sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
         if narrow := self.narrow():
             sections.append(f"narrow, fewer than {NARROW} channels: {', '.join(narrow)}")
+        if note := self.settings.get("data_note"):
+            sections.append(f"scored on noise: {note}")
         if self.pins:
             sections.append(f"not prunable (* above): {describe(self.pins, self.channels.before)}")
         for title, lines in (

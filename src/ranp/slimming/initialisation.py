@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 Initialiser = str | Callable[[nn.Module], Any]
 """The name of an initialisation, or a function that receives every module once, children first."""
 
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *_TRANSPOSED)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+"""Layers whose weight has its inputs first."""
+WEIGHTED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, *TRANSPOSED)
 """The layers whose output channels are a network's neurons."""
 _NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
 _NORM_SPREAD = 0.02
@@ -139,7 +140,7 @@ def _initialise_module(name: str, module: nn.Module, draw: Draw, generator: torc
         if weight is not None and not weight.is_meta:
             empty = _output_first(module, weight) if weighted else torch.empty(weight.shape)
             drawn = draw(empty, generator) if weighted else empty.normal_(1.0, _NORM_SPREAD, generator=generator)
-            transposed = isinstance(module, _TRANSPOSED)
+            transposed = isinstance(module, TRANSPOSED)
             weight.copy_((drawn.transpose(1, 2) if transposed else drawn).reshape(weight.shape))
         if "bias" in own:
             own["bias"].zero_()
@@ -160,7 +161,7 @@ def _output_first(module: nn.Module, weight: Tensor) -> Tensor:
     groups = int(getattr(module, "groups", 1))
     first, second = weight.shape[:2]
     kernel = math.prod(weight.shape[2:])
-    outputs, inputs = (second, first // groups) if isinstance(module, _TRANSPOSED) else (first // groups, second)
+    outputs, inputs = (second, first // groups) if isinstance(module, TRANSPOSED) else (first // groups, second)
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     return torch.empty((groups, outputs, inputs, kernel), dtype=dtype, device="cpu")
 

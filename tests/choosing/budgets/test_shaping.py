@@ -262,6 +262,27 @@ def test_memory_of_a_step_is_met_too(method: str) -> None:
     assert 0.995 <= used(plan) <= 1
 
 
+@pytest.mark.parametrize("method", ["snip", "ranp-f"])
+def test_a_budget_is_used_where_groups_of_channels_stay_equal(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = (nn.Conv2d(i, o, 3, padding=1) for i, o in ((1, 32), (32, 64), (64, 48), (48, 40)))
+    normed = [nn.Sequential(layer, nn.GroupNorm(4, layer.out_channels)) for layer in layers]
+    monkeypatch.setitem(NETWORKS, "groups", lambda: nn.Sequential(*normed, nn.Conv2d(40, 3, 1)))
+    monkeypatch.setitem(SIZES, "groups", (1, 1, 16, 16))
+    plan = Bench("groups").plan(["flops=30%"], method)
+    assert all(width % 4 == 0 for name, width in plan.widths.items() if name != "4")
+    assert 0.95 <= used(plan) <= 1
+
+
+@pytest.mark.parametrize("method", ["flat", "power", "balanced"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_budget_is_used_where_channels_are_few_and_large(name: str, method: str) -> None:
+    """Some of the next channels of the formula are far above it; others come instead."""
+    with pytest.raises(InfeasibleError) as refusal:
+        bench(name).plan(["flops=1"], method)
+    least = Budget.parse(str(refusal.value).split("The smallest possible is ")[1].split(" ")[0]).amount
+    assert 0.98 <= used(bench(name).plan([f"flops={1.7 * least:.0f}"], method)) <= 1
+
+
 def test_with_a_budget_of_time_channels_cost_their_flops() -> None:
     found = bench("unet")
     selection = Selection.of(found.scores("magnitude"), found.trace, scope="balanced")

@@ -183,7 +183,7 @@ class Search:
         """Classes by which families grow to their next multiples, until they have doubled; fewest FLOPs first."""
         families = families_of(self.selection.coupling)
         fixed = self.selection.fixed
-        need = by_score(self.selection) if fixed is None else fixed[1].kept
+        need = by_score(self.selection, stays) if fixed is None else fixed[1].kept
         steps = Steps.of_needs(np.where(stays, ALWAYS, need), families, ALWAYS)
         held = np.bincount(families[stays & (families >= 0)], minlength=int(families.max(initial=0)) + 1)
         units: list[tuple[float, int, Ints]] = []

@@ -12,6 +12,7 @@ from ranp.choosing.scopes import SCOPES
 from ranp.choosing.selection import Selection
 from ranp.choosing.ties import needs
 from ranp.tracing.layout import Flags, Floats, Ints
+from ranp.tracing.trace import PINNED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +83,13 @@ class Ladder:
     @classmethod
     def of(cls, selection: Selection, stays: Flags, smallest: Flags) -> Ladder:
         """The ladder of a network; a family that has not taken its steps in their order is left as it is."""
-        need = selection.fixed[1].kept if selection.fixed is not None else by_score(selection)
-        every = Steps.of_needs(np.where(smallest, ALWAYS, need), families_of(selection.coupling), ALWAYS)
+        families = families_of(selection.coupling)
+        if selection.fixed is not None:
+            need = selection.fixed[1].kept
+        else:
+            need = by_score(selection, stays)
+            smallest = _first(need, families, smallest)
+        every = Steps.of_needs(np.where(smallest, ALWAYS, need), families, ALWAYS)
         steps: dict[int, list[Ints]] = {}
         for number in range(len(every)):
             steps.setdefault(int(every.families[number]), []).append(every.of(number))
@@ -122,6 +128,15 @@ class Ladder:
         return replace(self, stays=self.moved(move), taken=taken)
 
 
+def _first(need: Floats, families: Ints, smallest: Flags) -> Flags:
+    """As many classes of each family as the smallest network has, the first ones in that order."""
+    least: Flags = smallest & (families < 0)
+    for family in np.unique(families[smallest & (families >= 0)]).tolist():
+        own = np.flatnonzero(families == family)
+        least[own[np.argsort(need[own], kind="stable")][: np.count_nonzero(smallest[own])]] = True
+    return least
+
+
 def families_of(coupling: Coupling) -> Ints:
     """Family of each class: its block, or what it must stay equal with; -1 for what is kept anyway."""
     families: Ints = coupling.block.copy()
@@ -139,13 +154,19 @@ def finest(selection: Selection) -> Floats:
     return needs(coupling, order.levels, order.priority, selection.rule).kept
 
 
-def by_score(selection: Selection) -> Floats:
-    """The same, but never where a count must stay rounded or equal to others."""
+def by_score(selection: Selection, stays: Flags) -> Floats:
+    """The same, but what stays comes first; pieces that stay equal grow together, and rounded counts never."""
     if selection.round_to > 1:
         return np.full(selection.coupling.size, np.inf)
     need = finest(selection)
+    need = np.where(stays, need, need + need[np.isfinite(need)].max(initial=0.0))
     for entry in selection.coupling.layout.pieces:
-        need[np.concatenate(entry)] = np.inf
+        total = np.concatenate(entry)
+        if len({len(members) for members in entry}) > 1 or (total == PINNED).any():
+            need[total[total != PINNED]] = np.inf
+            continue
+        ranked = np.stack([np.asarray(members)[np.argsort(need[members], kind="stable")] for members in entry])
+        need[ranked] = need[ranked].max(axis=0)
     return need
 
 

@@ -118,7 +118,10 @@ def _used_up(selection: Selection, least: Flags, scale: Scale) -> Flags:
 
 
 def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
-    """The network of the widths that the scope says, left by as few channels as the limits can be used with."""
+    """The network of the widths that the scope says, left by as few channels as the limits can be used with.
+
+    Where channels are few, or large steps of a limit, that may be many.
+    """
     if selection.scope.priced:
         selection = priced(selection, least, scale)
     base, best = beginning(selection, least, scale), least
@@ -127,8 +130,11 @@ def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
         stays = _used_up(nearby, smallest(nearby), scale)
         best = max(best, stays, key=scale.used)
         if scale.used(best) >= NEARLY:
-            break
-    return best
+            return best
+    assert selection.fixed is not None  # a scope with a shape is nested
+    need = np.where(best, ALWAYS, selection.fixed[1].kept)
+    best = _grown(best, Steps.of_needs(need, families_of(selection.coupling), ALWAYS), scale)
+    return _exchanged(Ladder.of(selection, best, least), scale)
 
 
 def what_is_too_large(
@@ -291,7 +297,7 @@ def _beginning(selection: Selection, least: Flags, scale: Scale) -> tuple[Flags,
     count = longest(selection.steps, lambda count: scale.fits(granted(selection, count)))
     stays = granted(selection, count) if count else least
     families = families_of(selection.coupling)
-    return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection)), families, ALWAYS)
+    return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection, stays)), families, ALWAYS)
 
 
 def refusal(limits: Sequence[Limit], least: Mapping[str, float]) -> str:

@@ -40,8 +40,9 @@ class Cell:
         size: Edge of the samples that are scored, default that of training.
         batches: How many batches are scored.
         batch: Samples in such a batch; the paper's is 1.
-        equal: ``"flops"`` or ``"memory"``: prune until the network takes as much of it as RANP-f leaves at
-            ``sparsity``.
+        equal: ``"flops"`` or ``"memory"``: what RANP-f at ``sparsity`` takes of it, by torch's count, is the budget of
+            this cell's network.
+        floor: Least width of every layer within that budget, or less where it does not fit.
         origin: Take the plan that this cell makes, on its own task, instead of making one.
         among: Where ``sparsity`` is None: the least of the largest feasible sparsities of these cells, so that all of
             them can be pruned alike.
@@ -61,6 +62,7 @@ class Cell:
     batches: int = 16
     batch: int = 1
     equal: str | None = None
+    floor: int = 1
     origin: Cell | None = None
     among: tuple[Cell, ...] = ()
     at_most: float | None = None

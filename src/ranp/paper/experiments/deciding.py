@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,7 @@ from torch import nn
 from ranp.choosing.methods import resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
-from ranp.costs.measuring import profile
-from ranp.errors import InfeasibleError
+from ranp.costs.quantities import QUANTITIES, Quantity
 from ranp.options import Options
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.experiments.shelf import Shelf
@@ -27,7 +26,7 @@ from ranp.slimming.slim import apply_plan
 from ranp.tracing.trace import Trace
 from ranp.tracing.tracer import Tracer
 
-__all__ = ["OURS", "Decision", "matching", "scores_of"]
+__all__ = ["OURS", "Decision", "scores_of"]
 
 OURS = "ranp-f"
 _SHARE = 0.95
@@ -69,27 +68,31 @@ class Decision:
             sparsity = min(self._largest_of(other, setting.team, setting.progress) for other in cell.among)
         if cell.sparsity is None and cell.at_most is not None:
             sparsity = min(cell.at_most, int(_SHARE * sparsity * 1e4) / 1e4)
+        amount: dict[str, Any]
         if cell.equal is not None:
             ours = self._selection(replace(cell, method=OURS, criterion=None), full, setting, trace)
-            target = _cost(full, _plan(ours, sparsity), setting.example, cell.equal)
-            sparsity = matching(own, lambda plan: _cost(full, plan, setting.example, cell.equal or "") <= target)
-        elif cell.method == "snip":  # a share of weights: there is no share of channels to make exact
-            sparsity = min(sparsity, largest)
-        kept_one = not own.feasible(sparsity)
+            plan = ours.plan(sparsity, exact=not ours.feasible(sparsity))
+            taken = _taken(full, plan, setting.example, QUANTITIES.get(cell.equal))
+            amount = {"budget": taken, "convention": "true"}
+        else:
+            if cell.method == "snip":  # a share of weights: there is no share of channels to make exact
+                sparsity = min(sparsity, largest)
+            kept_one = not own.feasible(sparsity)
+            share = min(sparsity, own.max_share()) if kept_one else sparsity
+            amount = {"sparsity": share, "exact": kept_one, "convention": "paper"}
         return prune_scored(
             full,
             raw,
             tracer,
             trace,
             Options(
-                sparsity=min(sparsity, own.max_share()) if kept_one else sparsity,
-                method=how,
+                **amount,
+                method=replace(how, floor=cell.floor),
                 strength=task.strength,
-                exact=kept_one,
                 init=recipe.init,
                 seed=recipe.seed,
-                convention="paper",
             ),
+            costs=how.costs(trace, convention="paper"),
             settings={"largest": largest, "task": task.name},
         )
 
@@ -157,42 +160,7 @@ def scores_of(
     return shelf.scores(what, tuple(wanted), make)[criterion]
 
 
-def _cost(full: nn.Module, plan: Plan, example: Any, resource: str) -> int:
-    costs = profile(apply_plan(full, plan, example=example), example, convention="paper")
-    return int(getattr(costs, resource))
-
-
-def _plan(own: Selection, sparsity: float) -> Plan:
-    """The plan that ``Decision.prune`` makes at that sparsity, feasible or not."""
-    return own.plan(sparsity, exact=not own.feasible(sparsity))
-
-
-def matching(own: Selection, fits: Callable[[Plan], bool], steps: int = 12) -> float:
-    """The least sparsity, to a few channels, at which a plan fits: feasible, else one that keeps each set's best.
-
-    Raises:
-        InfeasibleError: None does.
-    """
-    largest = own.max_sparsity()
-    feasible = fits(own.plan(largest))
-
-    def enough(sparsity: float) -> bool:
-        try:
-            return fits(_plan(own, sparsity))
-        except InfeasibleError:  # more than can go
-            return True
-
-    low, high = (0.0, largest) if feasible else (largest, 1.0)
-    for _ in range(steps):
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    try:
-        reached = fits(_plan(own, high))
-    except InfeasibleError:
-        reached = False
-    if not reached:
-        raise InfeasibleError(
-            f"beyond the largest feasible sparsity, {largest:.4f}, not even the best channel of each coupled set alone "
-            "reaches the wanted cost. Lower the sparsity of RANP-f that it is matched with."
-        )
-    return high
+def _taken(full: nn.Module, plan: Plan, example: Any, quantity: Quantity) -> str:
+    """What the network of a plan takes, as a budget, in torch's count."""
+    assert quantity.of_network is not None  # what a table makes equal is counted
+    return quantity.exactly(quantity.of_network(apply_plan(full, plan, example=example), example, "true"))

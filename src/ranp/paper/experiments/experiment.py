@@ -14,9 +14,9 @@ from ranp.paper.experiments.deciding import OURS
 from ranp.paper.experiments.results import Costs, Result
 from ranp.paper.experiments.running import Place
 from ranp.paper.experiments.scales import QUICK
-from ranp.paper.experiments.table import Column, Group, Table
 from ranp.paper.published import Row
 from ranp.reporting import looks
+from ranp.reporting.table import Column, Group, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -40,6 +40,7 @@ def reproduce_one(
     out: Path,
     *,
     jobs: int = 1,
+    cluster: str | None = None,
     share: Share | None = None,
     device: str = "cpu",
     told: Labelled | None = None,
@@ -52,6 +53,7 @@ def reproduce_one(
         wanted: How.
         out: Folder for cells and results; experiments in one folder share the cells they have in common.
         jobs: Processes side by side.
+        cluster: A Dask cluster that runs them instead, see ``ranp.workers``.
         share: Run this share of the cells only.
         device: As ``ranp train --device``.
         told: Told ``(label, done, total, remark)``.
@@ -67,7 +69,7 @@ def reproduce_one(
     place = Place(out, device)
     cells = tuple(dict.fromkeys(experiment.cells(wanted)))
     mine = cells if share is None else cells[share[0] - 1 :: share[1]]
-    run_all(mine, place, jobs=jobs, told=told)
+    run_all(mine, place, jobs=jobs, cluster=cluster, told=told)
     found = {cell: read(place.of(cell)) for cell in cells}
     missing = [cell for cell, result in found.items() if result is None]
     if missing:

@@ -78,6 +78,7 @@ class Result:
         kept_one: Whether layers that would have lost all their channels kept one.
         widths: Channels of each layer that stay, and had been.
         epochs: The journal's epochs: ``epoch``, ``loss``, ``seconds``, ``valid``.
+        used: Share of its budget that the network takes, by torch's count; None where it had none.
         versions: Of what it ran on.
     """
 
@@ -90,6 +91,7 @@ class Result:
     kept_one: bool
     widths: Mapping[str, tuple[int, int]]
     epochs: tuple[Mapping[str, Any], ...] = ()
+    used: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -1,33 +1,29 @@
-"""Cells are run: each in a folder of its own, by as many processes as there are, on one machine or many.
+"""Cells are run: each in a folder of its own, here, by a pool of processes or by a cluster.
 
 A process claims a cell by a lock that ends with the process, so a killed one leaves nothing behind but a run that goes
-on where it was; a finished cell (it has a ``result.json``) is never run again. Processes that share a folder share the
-work, however they were started.
+on where it was; a finished cell (it has a ``result.json``) is never run again. Commands that share a folder share the
+work.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
-import os
 import platform
-import queue
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from ranp.choosing.methods import resolve
 from ranp.choosing.plan import Plan
 from ranp.costs.measuring import profile
 from ranp.errors import RanpError
+from ranp.files.claims import claimed
 from ranp.paper.experiments.cell import FULL, Cell
 from ranp.paper.experiments.deciding import Decision
 from ranp.paper.experiments.results import Costs, Result, make_folder, read, write
-from ranp.paper.experiments.shelf import Shelf, claimed
+from ranp.paper.experiments.shelf import Shelf
 from ranp.paper.tasks.task import Task
 from ranp.paper.training import train
 from ranp.paper.training.network import make_full, make_slim, whole
@@ -35,11 +31,9 @@ from ranp.paper.training.runs import of_run, records
 from ranp.paper.training.team import Team, joined
 from ranp.progress import Labelled, silent
 from ranp.reporting.folder import versions
+from ranp.workers import side_by_side
 
 __all__ = ["Labelled", "Place", "run_all", "run_cell"]
-
-_PATIENCE = 0.5
-"""Seconds between two looks at the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +128,26 @@ def _result(cell: Cell, task: Task, plan: Plan, epochs: tuple[Mapping[str, Any],
         kept_one=bool(plan.settings.get("exact")),
         widths={name: (len(kept), plan.channels[name]) for name, kept in plan.kept.items()},
         epochs=epochs,
+        used=max((one["after"] / one["limit"] for one in plan.settings.get("budget", ())), default=None),
         versions={**versions(), "python": platform.python_version()},
     )
 
 
-def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Labelled | None = None) -> list[Result]:
+def run_all(
+    cells: Sequence[Cell],
+    place: Place,
+    *,
+    jobs: int = 1,
+    cluster: str | None = None,
+    told: Labelled | None = None,
+) -> list[Result]:
     """Runs cells side by side and waits for those that other processes have claimed.
 
     Args:
         cells: What to run; equal ones are run once.
         place: Where.
-        jobs: Processes; each takes the next cell that nobody has.
+        jobs: Processes side by side.
+        cluster: Instead of processes here, a Dask cluster that sees the same folder; see ``ranp.workers``.
         told: Labelled ``(label, done, total, remark)``.
 
     Returns:
@@ -153,9 +156,23 @@ def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Labelle
     Raises:
         RanpError: Cells cannot be run. The others are finished all the same; the message names those that are not.
     """
-    wanted = list(dict.fromkeys(cells))
-    told = told or silent
-    failed = _work(wanted, place, told) if jobs == 1 else _workers(wanted, place, jobs, told)
+    wanted, told = list(dict.fromkeys(cells)), told or silent
+    together = _scored_together(wanted)
+    left, done, failed = wanted, 0, dict[str, RanpError]()
+    for wait in (False, True):
+        work = partial(_claimed, place=place, together=together, wait=wait)
+        taken = []
+        for cell, found in side_by_side(work, left, jobs=jobs, cluster=cluster, told=told):
+            if found is None:
+                taken.append(cell)
+                continue
+            done += 1
+            if isinstance(found, RanpError):
+                failed[cell.id] = found
+                told("failed", done, len(wanted), f"{cell.id}: {found}")
+            elif found:
+                told("cell", done, len(wanted), found)
+        left = taken
     if failed:
         names = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise RanpError(
@@ -165,34 +182,23 @@ def run_all(cells: Sequence[Cell], place: Place, *, jobs: int = 1, told: Labelle
     return [run_cell(cell, place) for cell in cells]
 
 
-def _work(cells: Sequence[Cell], place: Place, told: Labelled) -> dict[str, str]:
-    """Takes one cell after the other that is neither finished nor claimed, then waits for the claimed ones."""
-    failed: dict[str, str] = {}
-    together = _scored_together(cells)
-    for wait in (False, True):
-        for number, cell in enumerate(cells, 1):
-            if cell.id in failed:
-                continue
-            with claimed(place.folder / "cells" / f".{cell.id}.lock", wait=wait) as mine:
-                if not mine:
-                    continue
-                was_there = read(place.of(cell)) is not None
-                progress = of_run(f"{cell.task} {cell.method} {cell.seed}", told)
-                try:
-                    result = run_cell(cell, place, progress, together[_scoring(cell)])
-                except RanpError as error:
-                    failed[cell.id] = str(error)
-                    told("failed", number, len(cells), f"{cell.id}: {error}")
-                    continue
-                if not was_there:
-                    told("cell", number, len(cells), _summary(cell, result))
-    return failed
+def _claimed(
+    cell: Cell, told: Labelled, *, place: Place, together: Mapping[Cell, Sequence[str]], wait: bool
+) -> str | None:
+    """Runs a cell unless it is finished: what came out, in words; None if another process has claimed it."""
+    with claimed(place.folder / "cells" / f".{cell.id}.lock", wait=wait) as mine:
+        if not mine:
+            return None
+        if read(place.of(cell)) is not None:
+            return ""
+        progress = of_run(f"{cell.task} {cell.method} {cell.seed}", told)
+        return _summary(cell, run_cell(cell, place, progress, together[_scoring(cell)]))
 
 
 def _scoring(cell: Cell) -> Cell:
     """The same for all cells that are scored on the same batches of the same network."""
     return dataclasses.replace(
-        cell.origin or cell, method=FULL, criterion=None, sparsity=0.0, equal=None, origin=None, trains=True
+        cell.origin or cell, method=FULL, criterion=None, sparsity=0.0, equal=None, floor=1, origin=None, trains=True
     )
 
 
@@ -205,56 +211,6 @@ def _scored_together(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
         if own is not None and own not in ("random", *criteria):
             criteria.append(own)
     return found
-
-
-def _workers(cells: Sequence[Cell], place: Place, jobs: int, told: Labelled) -> dict[str, str]:
-    context = multiprocessing.get_context("spawn")
-    messages: Any = context.Queue()
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    workers = [
-        context.Process(target=_worker, args=(list(cells), place, threads, messages), daemon=True) for _ in range(jobs)
-    ]
-    for worker in workers:
-        worker.start()
-    failed: dict[str, str] = {}
-    running = len(workers)
-    try:
-        while running:
-            try:
-                kind, *message = messages.get(timeout=_PATIENCE)
-            except queue.Empty:
-                gone = [worker for worker in workers if worker.exitcode not in (None, 0)]
-                if gone:
-                    raise RanpError(
-                        f"a process that ran cells ended with status {gone[0].exitcode} (-9: it was killed, often for "
-                        "want of memory). Run the same command again: it goes on where it was; --jobs 1 needs less."
-                    ) from None
-                continue
-            if kind == "told":
-                told(*message)
-            else:
-                failed |= message[0]
-                running -= 1
-    finally:
-        for worker in workers:
-            worker.terminate()
-            worker.join()
-    return failed
-
-
-def _worker(cells: list[Cell], place: Place, threads: int, messages: Any) -> None:
-    """A process that works until no cell is left, or until the one that started it is gone."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-    torch.set_num_threads(threads)
-    failed = _work(cells, place, lambda *message: messages.put(("told", *message)))
-    messages.put(("done", failed))
 
 
 def _summary(cell: Cell, result: Result) -> str:

@@ -4,40 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from ranp.errors import StorageError
+from ranp.files.claims import claimed
 from ranp.scoring.scores import Scores
 
-__all__ = ["Shelf", "claimed"]
-
-
-@contextmanager
-def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Claims a name for this process; the claim ends with the process, however that ends.
-
-    Args:
-        path: A file that is made for it.
-        wait: Until nobody else claims it. Else the value says whether the claim was had.
-    """
-    lock = FileLock(path, timeout=-1 if wait else 0)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        yield False
-        return
-    except OSError as error:
-        raise StorageError(f"cannot write {str(path)!r}: {error.strerror}. Name another folder.") from error
-    try:
-        yield True
-    finally:
-        lock.release()
+__all__ = ["Shelf"]
 
 
 class Shelf:

@@ -11,10 +11,10 @@ from typing import Any
 from ranp.paper.experiments.experiment import Line, Note, Wanted
 from ranp.paper.experiments.results import Result, Spread, over_last_epochs, over_seeds
 from ranp.paper.experiments.scales import changes, told
-from ranp.paper.experiments.table import Column
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
 from ranp.paper.recipe import Setting
 from ranp.reporting import looks
+from ranp.reporting.table import Column
 
 _WORDS = configparser.ConfigParser(interpolation=None)
 _WORDS.read_string(files(__package__).joinpath("words.ini").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import pytest
 
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.paper.experiments.table import Column, Group, Table
+from ranp.reporting.table import Column, Group, Table
 
 COLUMNS = (Column("method", left=True), Column("GFLOPs"), Column("mIoU %", left=True))
 GROUPS = (

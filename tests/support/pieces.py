@@ -1,0 +1,44 @@
+"""Pieces of work that processes of their own can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+
+from ranp.errors import DataError
+from ranp.progress import Labelled
+
+
+def square(item: int, told: Labelled) -> int:
+    told("square", item, 9, str(os.getpid()))
+    if item == 3:
+        raise DataError("three is refused")
+    return item * item
+
+
+def threads(item: int, told: Labelled) -> tuple[int, int]:
+    time.sleep(0.2)  # so that no process does all of it
+    return os.getpid(), torch.get_num_threads()
+
+
+def die_once(folder: str, told: Labelled) -> int:
+    """Kills its process the first time, and only then."""
+    mark = Path(folder) / "died"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+def die(item: int, told: Labelled) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep(item: int, told: Labelled) -> int:
+    Path(os.environ["RANP_TEST_FOLDER"], f"{item}-{os.getpid()}").touch()
+    time.sleep(600)
+    return item
