@@ -22,6 +22,7 @@ WRONG: dict[str, list[Any]] = {
     "mode": ["training", None],
     "keep": [3, [3]],
     "tie": ["min", None],
+    "attention": ["head", None],
     "exact": [1, "yes"],
     "min_channels": [0, 1.5, True],
     "round_to": [0, "much", "auto"],

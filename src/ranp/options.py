@@ -46,6 +46,9 @@ class Options:
         mode: ``"train"`` (the paper) or ``"eval"``: how the model runs while it is scored.
         keep: ``fnmatch`` patterns of layers to leave alone. Layers that make the outputs always are.
         tie: How coupled layers agree: ``max`` (the paper) or ``union``.
+        attention: What attention loses: ``"heads"``, whole ones; ``"dims"``, places inside heads, equally many in each;
+            ``"both"``: places where code and scale allow it (a stored scale does, one worked out from the size of a
+            head does not), else whole heads. Places are the finer unit, and one head alone has no other.
         exact: True: remove that fraction of the prunable channels, after coupling. False: the paper's sparsity.
         min_channels: Least width of every layer. None: 1 for a sparsity; for a budget that of the method, 4, or less
             where that does not fit.
@@ -75,6 +78,7 @@ class Options:
     mode: str = "train"
     keep: Iterable[str] = ()
     tie: str = "max"
+    attention: str = "both"
     exact: bool = False
     min_channels: int | None = None
     round_to: int | str = 1
@@ -97,6 +101,7 @@ class Options:
         from ranp.costs.counting import CONVENTIONS
         from ranp.costs.step import TrainingStep
         from ranp.slimming.initialisation import COPY, check_initialiser
+        from ranp.tracing.heads import ATTENTION
 
         if self.sparsity is not None and self.budget is not None:
             both = f"{asked('sparsity', self.sparsity)} and {asked('budget', self.budget)}"
@@ -109,6 +114,7 @@ class Options:
             "checkpointing": arguments.flag("checkpointing", self.checkpointing),
             "unchecked": arguments.flag("unchecked", self.unchecked),
             "mode": arguments.choice("mode", self.mode, ("train", "eval")),
+            "attention": arguments.choice("attention", self.attention, ATTENTION),
             "convention": arguments.choice("convention", self.convention, CONVENTIONS),
             "seed": arguments.seed(self.seed),
         }

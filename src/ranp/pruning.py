@@ -31,6 +31,7 @@ from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.verification import Verification, check
 from ranp.tracing import Trace
+from ranp.tracing.heads import BOTH
 from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ def prune(
     target = None if first is None else target_for(example, inputs, first[1])
     step = TrainingStep() if chosen.step is None else chosen.step
     setup = StepSetup(unwrap(model), example, step, loss, target)
-    tracer = Tracer(unwrap(model), example)
+    tracer = Tracer(unwrap(model), example, chosen.attention)
 
     trace = tracer.trace()
     # What cannot be measured is refused before anything is scored.
@@ -208,6 +209,8 @@ def prune_scored(
     scores = how.weigh(raw, costs, options.strength)
     init = options.init if isinstance(options.init, str) else "function"
     told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init, "convention": options.convention}
+    if tracer.attention != BOTH:
+        told["attention"] = tracer.attention
     if costs is not None:
         told |= {"resource": costs.resource, "strength": STRENGTH if options.strength is None else options.strength}
     told |= settings or {}

@@ -41,13 +41,11 @@ FLOAT32 = 1e-4
 
 COARSE: dict[float, dict[str, str]] = {
     0.5: {
-        "SlowFast-R50, zero-initialised norms": "most layers get no gradient and stay",
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "GwcNet-GC": "a channel of each group goes at once, in all coupled layers",
         "ACVNet": "a channel of each group goes at once, in all coupled layers",
     },
     0.8: {
-        "SlowFast-R50, zero-initialised norms": "most layers get no gradient and stay",
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "3D-ShuffleNet v2": "some channels stand or fall with a whole layer",
         "3D-ResNeXt-50, shortcut A": "each of 32 groups keeps a channel",
@@ -59,7 +57,6 @@ COARSE: dict[float, dict[str, str]] = {
 }
 """Networks in which the requested share is missed by more than a point, or is not feasible, and why."""
 FEASIBLE = {"3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet"}
-FEASIBLE |= {"SlowFast-R50, zero-initialised norms"}
 """Those of them that are pruned as far as they can be: beyond it a layer would be empty."""
 
 OTHER_JUDGE: dict[str, str] = {
@@ -78,6 +75,7 @@ RANDOM_OR_PAIRED: dict[str, str] = {
     "TimeSformer": "queries meet keys",
     "R3D-18 and transformer encoder": "queries meet keys, and dropout inside attention",
     "Video Swin-T": "queries meet keys",
+    "ViViT, factorised encoder": "queries meet keys",
     "DiffusionModelUNet": "queries meet keys",
     "VarAutoEncoder": "draws random numbers",
     "AutoencoderKL": "draws random numbers",
@@ -103,19 +101,12 @@ PINNED: dict[str, tuple[int, str]] = {
     "HighResNet": (576, "channels that meet a padding of a written amount"),
     "VoxelMorph": (240, "the three coordinates of the field"),
     "VQVAE": (576, "the codebook, whose entries are looked up by number"),
-    "SwinUNETR": (2904, "width and heads of attention typed into reshapes"),
-    "SwinUNETR v2": (3084, "width and heads of attention typed into reshapes"),
-    "TimeSformer": (1152, "width and heads of attention typed into reshapes"),
-    "ViViT, factorised encoder": (1536, "width of nn.MultiheadAttention, which it asserts"),
-    "R3D-18 and transformer encoder": (664, "width of nn.MultiheadAttention, which it asserts"),
-    "Video Swin-T": (4416, "width and heads of attention typed into reshapes"),
     "NL-I3D-R50": (3832, "width of non-local blocks typed into a view"),
     "ConvLSTM encoder-decoder": (128, "coupled gates of the state"),
     "ConvGRU classifier": (64, "coupled gates of the state"),
     "ACVNet": (1920, "queries, keys and values told apart by number"),
     "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
-    "SlowFast-R50, zero-initialised norms": (1000, "layers behind a norm of zeros get no gradient"),
 }
 """Networks that keep more than the layers of their outputs: how many channels can go at least, and what holds the
 others."""
@@ -126,7 +117,7 @@ UNREACHED: dict[str, set[str]] = {
     "FlexibleUNet, EfficientNet-B0": {"unused"},
     "SegResNetVAE": {"unused"},
     "VQVAE": {"unseen"},
-    "SlowFast-R50, zero-initialised norms": {"gradient"},
+    "SlowFast-R50, zero-initialised norms": set(),
 }
 """Networks with parameters that no gradient reaches, and the causes that the report names for what is kept."""
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ranp.tracing.labels import FILLER, RIGID, LabelSpace, components
+from ranp.tracing.labels import FILLER, RIGID, EqualCounts, LabelSpace, components
 
 
 @given(st.integers(2, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=60))
@@ -80,6 +80,36 @@ def test_the_finer_of_two_nested_constraints_stays() -> None:
         space.require_equal_counts(a, second, "other", "here")
         (entry,) = space.resolve().pieces
         assert len(entry) == 4
+
+
+def test_constraints_that_share_pieces_are_one() -> None:
+    space = LabelSpace()
+    stream, one, other = space.new(12), space.new(4), space.new(4)
+    for mine in (one, other):
+        space.equal_counts.append(EqualCounts((mine, *stream.reshape(3, 4)), "agree", "here"))
+    (entry,) = space.resolve().pieces
+    assert [len(piece) for piece in entry] == [4] * 5
+
+
+def test_coarser_pieces_are_made_of_finer_ones() -> None:
+    space = LabelSpace()
+    stream, fine, coarse = space.new(12), space.new(3), space.new(6)
+    space.equal_counts.append(EqualCounts((coarse, *stream.reshape(2, 6)), "coarse", "here"))
+    space.equal_counts.append(EqualCounts((fine, *stream.reshape(4, 3)), "fine", "here"))
+    classes = space.resolve()
+    (entry,) = classes.pieces
+    assert [len(piece) for piece in entry] == [3] * 7
+    assert not classes.coupled
+
+
+def test_a_class_that_lies_equally_often_in_every_piece_counts_once() -> None:
+    space = LabelSpace()
+    a, b = space.new(6), space.new(6)
+    for vector in (a, b):
+        space.unite(vector[:3], vector[3:])
+    space.equal_counts.append(EqualCounts((a, b), "agree", "here"))
+    (entry,) = space.resolve().pieces
+    assert [len(piece) for piece in entry] == [3, 3]
 
 
 def test_constraints_that_cross_are_coupled_so_that_both_hold() -> None:

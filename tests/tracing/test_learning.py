@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from ranp.tracing import probing
-from ranp.tracing.learning import Siblings
 from ranp.tracing.ledger import OpRecord
+from ranp.tracing.siblings import Siblings
 from ranp.tracing.tracer import Tracer
 
 

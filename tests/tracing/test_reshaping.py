@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ranp.tracing.labels import LabelSpace
-from ranp.tracing.reshaping import blocks, common_factors, reshape_labels
+from ranp.tracing.reshaping import HEADS, INNERMOST, OUTERMOST, blocks, common_factors, reshape_labels
 
 
 def test_documented_examples() -> None:
@@ -18,6 +18,7 @@ def test_documented_examples() -> None:
     assert blocks((2, 8, 3, 4), (2, 8, 12)) == [([0], [0]), ([1], [1]), ([2, 3], [2])]
 
 
+CARRIERS = st.sampled_from([INNERMOST, HEADS, OUTERMOST])
 FACTORS = st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=5)
 
 
@@ -33,14 +34,14 @@ def grouped(factors: list[int], cuts: set[int]) -> tuple[int, ...]:
 
 
 @settings(max_examples=300)
-@given(FACTORS, st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)), st.integers(0, 4), st.booleans())
-def test_every_element_keeps_a_label_of_its_class(factors, mine, theirs, dim, outermost) -> None:
+@given(FACTORS, st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)), st.integers(0, 4), CARRIERS)
+def test_every_element_keeps_a_label_of_its_class(factors, mine, theirs, dim, carrier) -> None:
     source, target = grouped(factors, mine), grouped(factors, theirs)
     dim %= len(source)
     assume(source[dim] > 1)
     space, pinned = LabelSpace(), []
     vector = space.new(source[dim])
-    moved = reshape_labels(space, {dim: vector}, source, target, lambda v, _: pinned.append(v), outermost=outermost)
+    moved = reshape_labels(space, {dim: vector}, source, target, lambda v, _: pinned.append(v), carrier=carrier)
     assert not pinned
     ids = space.resolve().ids
 

@@ -72,6 +72,7 @@ PRUNING: Mapping[str, Any] = {
         str | None, flag(f"{', '.join(resources())}, code, or several: flops+time; default the method's own.", _HOW)
     ],
     "tie": Annotated[str, flag("How coupled layers agree: max (the paper) or union.", _HOW)],
+    "attention": Annotated[str, flag("What attention loses: heads, dims (inside heads), or both.", _HOW)],
     "exact": Annotated[
         bool, flag("Meet the sparsity after coupling, of prunable channels; every layer keeps one.", _HOW, "--exact")
     ],

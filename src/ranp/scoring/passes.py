@@ -18,11 +18,13 @@ from torch.utils._pytree import tree_flatten, tree_map
 from ranp import arguments
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
+from ranp.running import ranks
 from ranp.running.calling import call, unwrap
 from ranp.running.copies import computes_weights, materialise, replicate
 from ranp.running.guard import Guard
 from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.criteria import Criterion
+from ranp.scoring.opening import open_gates
 from ranp.scoring.tally import Tallies
 from ranp.tracing.trace import Layer, Trace
 
@@ -80,11 +82,16 @@ class Passes:
                 raise UnsupportedError("the model has no convolution or linear layer to score. Pass another model.")
             return self._tallied(layers, first, batches)
 
-    def _tallied(self, layers: tuple[Layer, ...], first: Batch | None, batches: Iterator[Batch]) -> Tallies:
+    def _tallied(
+        self, layers: tuple[Layer, ...], first: Batch | None, batches: Iterator[Batch], *, opened: bool = False
+    ) -> Tallies:
         network, loss = self._copies()
         if network is not self.model:
             network.train(self.mode == "train")
             materialise(network)
+        gates = open_gates(network, self.seed) if opened else []
+        if gates:
+            logger.info("scored as if what begins at zero were small: %s", ", ".join(gates))
         tally = Tallies(network, layers, self.criteria)
         tally.take_weights()
         if not tally.streams:
@@ -102,12 +109,22 @@ class Passes:
                         _copy_buffers(self.model, network)
                     self._backward(network, loss, guard, batch, number)
                 tally.end_batch(number)
+                if number == 1 and not opened and tally.silent and self._has_gates():
+                    return self._tallied(layers, batch, batches, opened=True)
                 if callable(self.progress):
                     with arguments.blamed("progress"):
                         self.progress(number, count)
                 elif self.progress:
                     logger.info("scored batch %d of %s", number, count or "?")
         return tally
+
+    def _has_gates(self) -> bool:
+        """True if parameters that begin at zero may be why layers have no scores; ranks could not agree on it."""
+        return ranks.world() == 1 and any(
+            not parameter.any() and not name.endswith("bias")
+            for name, parameter in self.model.named_parameters()
+            if parameter.is_floating_point()
+        )
 
     def _keeping(self, network: nn.Module) -> AbstractContextManager[None]:
         """How much the forward passes keep."""

@@ -209,6 +209,16 @@ class Tallies:
         """True if the running batch must be run again, see ``Stream``."""
         return any(stream.partial for stream in self.streams)
 
+    @property
+    def silent(self) -> bool:
+        """True if a gradient reached a layer, and all its scores are zero."""
+        return any(
+            bool(seen) and not bool(values.any()) and layer.name not in tally.unscored
+            for stream in self.streams
+            for tally in stream.tallies
+            for layer, seen, values in zip(tally.layers, tally.reached, tally.split(tally.totals), strict=True)
+        )
+
     def take_weights(self) -> None:
         """Scores the weights as they are, for the criteria that need no gradient."""
         for tally in self.tallies:

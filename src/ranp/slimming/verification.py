@@ -27,6 +27,7 @@ from ranp.slimming.slim import apply_plan
 from ranp.tracing.choice import Choice
 from ranp.tracing.cuts import Mask, keeps_of, widened
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
+from ranp.tracing.heads import BOTH
 from ranp.tracing.labels import Classes
 from ranp.tracing.probing import Failure, compare, compare_loosely
 from ranp.tracing.tracer import Tracer
@@ -77,8 +78,7 @@ def slim(model: nn.Module, plan: Plan, *, example: Any = None, init: Initialiser
     """
     result = apply_plan(model, plan, example=example, init=init, seed=seed)
     if example is not None:
-        tracer = Tracer(unwrap(model), example)
-        tracer.start()
+        tracer = _tracer(unwrap(model), example, plan)
         certificate = certify(tracer, plan, result)
         if certificate.agrees is False:
             raise PlanMismatchError(
@@ -101,9 +101,15 @@ def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None
     network = unwrap(model)
     arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
     slim = None if slim is None else arguments.network(slim, "slim")
-    tracer = Tracer(network, example)
-    tracer.start()
+    tracer = _tracer(network, example, plan)
     return check(tracer, plan, slim)
+
+
+def _tracer(network: nn.Module, example: Any, plan: Plan) -> Tracer:
+    """One that looks at attention as the plan does."""
+    tracer = Tracer(network, example, str(plan.settings.get("attention", BOTH)))
+    tracer.start()
+    return tracer
 
 
 def check(

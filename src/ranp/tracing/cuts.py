@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -34,7 +35,10 @@ class Sets:
 
 
 def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
-    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere."""
+    """Which labels stay in a trial cut: about half of the classes, equal counts in pieces, two or more anywhere.
+
+    Pieces keep a half, or two thirds for an odd seed: code that happens to run with one count may not with another.
+    """
     rng = np.random.default_rng(seed)
     stays = np.zeros(len(classes.ids), bool)
     ids = np.unique(classes.ids[classes.ids != 0])
@@ -42,8 +46,10 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
     for entry in classes.pieces:
         for piece in entry:
             stays[piece] = False
-            stays[rng.choice(piece, len(piece) // 2, replace=False)] = True
+            count = (2 * len(piece) + 2) // 3 if seed % 2 else len(piece) // 2
+            stays[rng.choice(piece, count, replace=False)] = True
     sets = Sets(classes, births)
+    _tell_apart(stays, sets, rng)
     for mine in sets.distinct:  # a small set that chance left whole would never be tried
         mine = mine[~sets.ranked[mine]]
         if len(mine) > 2 and stays[mine].all():
@@ -51,6 +57,44 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
         if len(mine) > 2 and stays[mine[: int(stays[mine].sum())]].all():
             # What code counts from the front (a number for each channel, drawn from a seed) shows where the front goes.
             stays[mine[0]], stays[mine[-1]] = False, True
+    return _widened(stays, sets)
+
+
+def _tell_apart(stays: Mask, sets: Sets, rng: np.random.Generator) -> None:
+    """Lets sets of equally many classes keep different counts, so that code which takes one for the other is seen."""
+    done, used = sets.ranked.copy(), defaultdict[int, set[int]](set)
+    for mine in sorted(sets.distinct, key=len):  # what holds several sets is made of them
+        size, count = len(mine), int(stays[mine].sum())
+        if done[mine].any():
+            continue
+        done[mine] = True
+        free = [other for other in range(2, size) if other not in used[size]]
+        if count in used[size] and free:
+            wanted = min(free, key=lambda other: abs(other - count))
+            more = wanted > count
+            stays[rng.choice(mine[stays[mine] != more], abs(wanted - count), replace=False)] = more
+            count = wanted
+        used[size].add(count)
+
+
+def uneven_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
+    """Which labels stay in a trial cut where sets of equally many classes keep different counts, as far as they can.
+
+    Code that knows sizes may take one for another; by chance they agree more often than one would like.
+    """
+    rng, sets = np.random.default_rng(seed), Sets(classes, births)
+    stays, done, met = np.ones(len(classes.ids), bool), sets.ranked.copy(), Counter[int]()
+    for entry in (*((mine,) for mine in sorted(sets.distinct, key=len)), *classes.pieces):
+        ranked = bool(sets.ranked[entry[0]].all())
+        pieces = [piece if ranked else piece[~done[piece]] for piece in entry]
+        size = len(pieces[0])
+        if (ranked and len(entry) == 1) or size < 3:
+            continue
+        count = 2 + (met[size] * (seed + 1) + seed) % (size - 1)
+        met[size] += 1
+        for piece in pieces:
+            stays[piece] = False
+            stays[rng.choice(piece, count, replace=False)] = done[piece] = True
     return _widened(stays, sets)
 
 

@@ -6,6 +6,7 @@ pieces must keep equal counts). Classes are worked out once, at the end, on whol
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -194,34 +195,39 @@ def _judge(
         return "couple"
     if all(np.array_equal(piece, loose[0]) for piece in loose[1:]):
         return "free"
+    distinct = [np.unique(piece, return_counts=True) for piece in loose]
+    if len(set(np.concatenate([counts for _, counts in distinct]).tolist())) > 1:
+        return "couple"
+    loose = [values for values, _ in distinct]  # each class lies equally often in its piece: once will do
     values, counts = np.unique(np.concatenate(loose), return_counts=True)
     if counts.max() > 1 or len({piece.size for piece in loose}) > 1:
         return "couple"
-    owners = np.unique(owner[values])
-    if owners.size == 1 and owners[0] == 0:
-        constraints.append(tuple(loose))
-        owner[values] = len(constraints)
-        return "ranked"
-    if owners.size > 1:
+    known = [int(number) for number in np.unique(owner[values]) if number]
+    joined = _atoms([loose, *(constraints[number - 1] for number in known)])
+    if joined is None:
         return "couple"
-    known = constraints[int(owners[0]) - 1]
-    if sum(piece.size for piece in known) != values.size:
-        return "couple"
-    if _refines(known, loose):
-        return "ranked"
-    if _refines(loose, known):
-        constraints[int(owners[0]) - 1] = tuple(loose)
-        return "ranked"
-    return "couple"
+    for number in known:
+        constraints[number - 1] = ()
+    constraints.append(joined)
+    owner[np.concatenate(joined)] = len(constraints)
+    return "ranked"
 
 
-def _refines(fine: Sequence[Vector], coarse: Sequence[Vector]) -> bool:
-    """True if every coarse piece is made of equally many whole fine pieces."""
-    if len(fine) % len(coarse):
-        return False
-    where = {int(label): index for index, piece in enumerate(coarse) for label in piece}
-    homes = [{where[int(label)] for label in piece} for piece in fine]
-    if any(len(home) != 1 for home in homes):
-        return False
-    per_piece = np.bincount([home.pop() for home in homes], minlength=len(coarse))
-    return bool((per_piece == per_piece[0]).all())
+def _atoms(entries: Sequence[Sequence[Vector]]) -> tuple[Vector, ...] | None:
+    """Pieces of one size such that, where they all keep equal counts, so do the pieces of every entry; None if none do.
+
+    They are the pieces of the finest entry; coarser ones are made of whole such pieces, and of parts of their size.
+    """
+    entries = sorted(entries, key=lambda entry: len(entry[0]))
+    size, found, home = len(entries[0][0]), list[Vector](), dict[int, int]()
+    for entry in entries:
+        for piece in entry:
+            members = piece.tolist()
+            here = Counter(home[member] for member in members if member in home)
+            rest = piece[[member not in home for member in members]]
+            if len(rest) % size or any(count != size for count in here.values()):
+                return None
+            for part in rest.reshape(-1, size):
+                home.update(dict.fromkeys(part.tolist(), len(found)))
+                found.append(part)
+    return tuple(found)

@@ -29,6 +29,8 @@ CANDIDATES = 12
 
 def width_attributes(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Whole numbers that a module holds, alone or in a list or tuple; torch's own layers mirror their tensors."""
+    if isinstance(module, nn.MultiheadAttention):  # but for the one whose code asks for its width
+        return {name: (getattr(module, name),) for name in ("embed_dim", "num_heads")}
     if type(module).__module__.startswith("torch.nn.modules."):
         return {}
     found = {name: numbers_in(module, name) for name in vars(module) if not name.startswith("_")}
@@ -53,7 +55,7 @@ def owners_of(where: str) -> Iterator[str]:
         yield where
 
 
-def guesses(model: nn.Module, record: OpRecord, vectors: list[Vector]) -> list[tuple[Key, Vector]]:
+def attributes_near(model: nn.Module, record: OpRecord, vectors: list[Vector]) -> list[tuple[Key, Vector]]:
     """Attributes that may hold the number of the channels that an operator reads, the likeliest first."""
     found: list[tuple[Key, Vector]] = []
     modules = dict(model.named_modules())

@@ -56,7 +56,7 @@ def wrap(dim: int, rank: int) -> int:
 class Op(Operator):
     """An operator that has just run: what rules read from and write to."""
 
-    __slots__ = ("depthwise", "index", "on_layer", "out", "outermost", "space", "split", "where")
+    __slots__ = ("carrier", "depthwise", "index", "on_layer", "out", "space", "split", "where")
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class Op(Operator):
         space: LabelSpace,
         where: str,
         index: int,
-        outermost: bool,
+        carrier: int,
         depthwise: bool | None,
         on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None],
     ) -> None:
         super().__init__(func, args, kwargs)
         self.out, self.space, self.where, self.index = out, space, where, index
-        self.outermost = outermost
+        self.carrier = carrier
         self.depthwise = depthwise  # what the full network's convolution was; None: see for yourself
         self.on_layer = on_layer
         self.split = False

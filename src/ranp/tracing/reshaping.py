@@ -11,6 +11,8 @@ from ranp.tracing.labels import LabelSpace, Vector
 Labels = Mapping[int, Vector]
 Factor = tuple[int, int, int]
 """Source dimension, target dimension, size."""
+INNERMOST, HEADS, OUTERMOST = -1, -2, 0
+"""Which of the dimensions that a view splits one into carries its labels, counted as Python counts."""
 
 
 def common_factors(source: Sequence[int], target: Sequence[int]) -> list[Factor] | None:
@@ -66,13 +68,14 @@ def reshape_labels(
     target: Sequence[int],
     pin: Callable[[Vector, str], None],
     *,
-    outermost: bool = False,
+    carrier: int = INNERMOST,
 ) -> dict[int, Vector]:
     """Labels of ``x.view(target)``.
 
     Where one dimension is split over several (channel shuffle, heads), its labels may vary along one of them only: the
-    innermost carries them and positions that share it are united (``outermost`` carries instead on request, as a pixel
-    shuffle needs). Where several labelled dimensions are merged, the largest carries, the others must stay.
+    innermost carries them and positions that share it are united (another ``carrier`` on request: a pixel shuffle needs
+    the outermost, whole heads of an attention the second from within). Where several labelled dimensions are merged,
+    the largest carries, the others must stay.
     """
     result: dict[int, Vector] = {}
     if not labels or 0 in source:
@@ -93,12 +96,12 @@ def reshape_labels(
             for vector in inside.values():
                 pin(vector, "a view regroups channels irregularly")
             continue
-        moved = _glue(factors, _spread(space, inside, factors, outermost), shape, pin)
+        moved = _glue(factors, _spread(space, inside, factors, carrier), shape, pin)
         result.update({to_dims[j]: vector for j, vector in moved.items()})
     return result
 
 
-def _spread(space: LabelSpace, labels: Labels, factors: list[Factor], outermost: bool) -> dict[int, Vector]:
+def _spread(space: LabelSpace, labels: Labels, factors: list[Factor], carrier: int) -> dict[int, Vector]:
     """Labels along each factor: a split dimension hands its labels to one of its factors and unites the others."""
     carried: dict[int, Vector] = {}
     for dim, vector in labels.items():
@@ -107,7 +110,7 @@ def _spread(space: LabelSpace, labels: Labels, factors: list[Factor], outermost:
         if not vector.any():
             carried.update({i: np.zeros(factors[i][2], np.int64) for i in mine})
             continue
-        position = 0 if outermost else len(mine) - 1
+        position = 0 if carrier == OUTERMOST else max(len(mine) + carrier, 0)
         grid = np.moveaxis(vector.reshape(sizes), position, 0).reshape(sizes[position], -1)
         head = np.ascontiguousarray(grid[:, 0])
         if not (grid == head[:, None]).all():

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
@@ -26,7 +26,8 @@ from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
-from ranp.tracing.trace import MAKES_OUTPUT, Cause
+from ranp.tracing.reshaping import INNERMOST
+from ranp.tracing.trace import MAKES_OUTPUT, NEVER_READ, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
@@ -63,8 +64,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         stack: ModuleStack,
         layers: Collection[str],
         *,
-        outermost: frozenset[int] = frozenset(),
-        outermost_at: frozenset[Place] = frozenset(),
+        carriers: Mapping[int, int] | None = None,
+        carriers_at: Mapping[Place, int] | None = None,
         depthwise: Collection[int] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
@@ -74,9 +75,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
-        self.outermost, self.before, self.run, self.after = outermost, before, run, after
+        self.carriers, self.before, self.run, self.after = carriers or {}, before, run, after
         self.depthwise, self.decisions = depthwise, decisions
-        self.outermost_at, self.seen = outermost_at, Counter[tuple[str, str]]()
+        self.carriers_at, self.seen = carriers_at or {}, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
         # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
         # tensors that somebody holds, so two runs that are to be compared must watch alike.
@@ -117,10 +118,10 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.watches:
             self._consume(ins, where, name)
         depthwise = None if self.depthwise is None else index in self.depthwise
-        outermost = index in self.outermost or (
-            bool(self.outermost_at) and self._place(where, name) in self.outermost_at
-        )
-        op = Op(func, args, kwargs, out, self.space, where, index, outermost, depthwise, self._on_layer)
+        carrier = self.carriers.get(index, INNERMOST)
+        if self.carriers_at:
+            carrier = self.carriers_at.get(self._place(where, name), carrier)
+        op = Op(func, args, kwargs, out, self.space, where, index, carrier, depthwise, self._on_layer)
         found = rules.find(func)
         if found is not None:
             noted = len(self.space.left)
@@ -208,10 +209,20 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if found is not None:
             found[1].clear()
 
-    def never_read(self) -> list[torch.Tensor]:
-        """Results that nothing has read and that still live."""
-        living = [(held() if isinstance(held, weakref.ref) else held, open_) for held, open_ in self.unread.values()]
-        return [tensor for tensor, open_ in living if tensor is not None and open_]
+    def never_read(self, model: nn.Module) -> list[Vector]:
+        """Labels of results that nothing has read and that somebody may hold where no operator is seen.
+
+        Without data nothing can be read outside of torch. Then what nobody holds is dead code, and what the network
+        itself holds is meant for its next call, in which it is read at the width that it has; the ledger notes these.
+        """
+        found = [(held, [*labels_of(held()).values()]) for held, open_ in map(_weakly, self.unread.values()) if open_]
+        if self.run is execute:
+            self.unread.clear()
+            kept = {id(leaf) for module in model.modules() for leaf in tree_leaves(vars(module))}
+            aside = [ref() is None or id(ref()) in kept for ref, _ in found]
+            self.ledger.aside += [v for (_, vectors), own in zip(found, aside, strict=True) if own for v in vectors]
+            found = [one for one, own in zip(found, aside, strict=True) if not own]
+        return [vector for _, vectors in found for vector in vectors]
 
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
@@ -287,6 +298,12 @@ def _numbers(args: tuple[Any, ...]) -> tuple[int | float, ...]:
     return tuple(a for a in args if type(a) in (int, float))
 
 
+def _weakly(entry: tuple[Any, set[bool]]) -> tuple[Any, set[bool]]:
+    """The same without holding the tensor."""
+    held, open_ = entry
+    return held if isinstance(held, weakref.ref) else weakref.ref(held), open_
+
+
 def _labelled(tensor: torch.Tensor) -> bool:
     return any(not vector.flags.writeable or vector.any() for vector in labels_of(tensor).values())
 
@@ -326,8 +343,6 @@ def run_labelled(
             space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
             space.pin(vector, "channels are addressed by number", "")
-    for tensor in mode.never_read():
-        for vector in labels_of(tensor).values():
-            reason = "made but never read by an operator that was seen"
-            space.pin(vector[vector != FILLER], reason, "", cause=Cause.UNSEEN)
+    for vector in mode.never_read(model):
+        space.pin(vector[vector != FILLER], NEVER_READ, "", cause=Cause.UNSEEN)
     return outputs

@@ -52,6 +52,7 @@ class Cause(str, Enum):
 
 
 MAKES_OUTPUT = "makes the network's output"
+NEVER_READ = "made but never read by an operator that was seen"
 
 
 @dataclass(frozen=True, slots=True)

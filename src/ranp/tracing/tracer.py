@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,19 @@ from ranp.running.flops import OpCall, call_of, true_flops
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
-from ranp.tracing.cuts import Births, narrowed, random_keep
+from ranp.tracing.cuts import Births, Mask, narrowed, random_keep, uneven_keep
+from ranp.tracing.guesses import Cut, meeting_constants
+from ranp.tracing.heads import BOTH, WHOLE, keep_places, start_with_heads
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
-from ranp.tracing.learning import CodePin, Lessons, labels_at, learn, meeting_constants
+from ranp.tracing.learning import CodePin, Lessons, labels_at, learn
 from ranp.tracing.ledger import Ledger, OpRecord
 from ranp.tracing.mirrors import watch_norms
 from ranp.tracing.operation import labels_of
 from ranp.tracing.probing import Failure, probe
+from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
-from ranp.tracing.trace import Cause, Trace
+from ranp.tracing.siblings import Place
+from ranp.tracing.trace import NEVER_READ, Cause, Trace
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +88,8 @@ class Run:
 class Tracer:
     """Everything known about one network while it is traced."""
 
-    def __init__(self, model: nn.Module, example: Any) -> None:
-        self.model = model
-        self.example = example
+    def __init__(self, model: nn.Module, example: Any, attention: str = BOTH) -> None:
+        self.model, self.example, self.attention = model, example, attention
         self.layers = layer_modules(model)
         self.dropouts = {name for name, module in model.named_modules() if isinstance(module, _DropoutNd)}
         self.meta = True
@@ -113,24 +117,28 @@ class Tracer:
         """Runs without data if the network allows it, else on the real example."""
         self._start()
         self._turn_views()
+        if self.attention == WHOLE:
+            start_with_heads(self)
 
     def _turn_views(self) -> None:
         """Reads views that split channels the other way round where the usual way leaves nothing to prune."""
         if not any(run.ledger.splits for run in self.runs.values()):
             return
         ids = self.space.resolve().ids
-        stuck = {
-            (train, index)
-            for train, run in self.runs.items()
-            for index in run.ledger.splits
-            if not any(ids[vector].any() for _, _, vector in run.ledger.records[index].inputs)
-        }
+        stuck = self.stuck((train, index) for train, run in self.runs.items() for index in run.ledger.splits)
         if stuck:
-            self.lessons.outermost |= stuck
+            self.lessons.carriers |= dict.fromkeys(stuck, OUTERMOST)
             self.run_full()
             if np.count_nonzero(self.space.resolve().ids) <= np.count_nonzero(ids):
-                self.lessons.outermost -= stuck
+                for place in stuck:
+                    del self.lessons.carriers[place]
                 self.run_full()
+
+    def stuck(self, places: Iterable[Place]) -> set[Place]:
+        """Those of some operators that read nothing that can go."""
+        ids = self.space.resolve().ids
+        records = {(train, i): self.runs[train].ledger.records[i] for train, i in places}
+        return {at for at, record in records.items() if not any(ids[vector].any() for _, _, vector in record.inputs)}
 
     def _start(self) -> None:
         try:
@@ -160,16 +168,29 @@ class Tracer:
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            wide = random_keep(classes, self.births, seed=round_ % 2)
-            for keep in (wide, narrowed(wide, classes, self.births)):
+            wide, other = (partial(self._wide, seed=(round_ + odd) % 2) for odd in (0, 1))
+            cuts: list[Cut] = [wide, partial(self._narrow, seed=round_ % 2)]
+            if self.lessons.knows_widths:
+                cuts[1:1] = [partial(self._uneven, seed=seed) for seed in (0, 1)]
+            for cut in cuts:
+                keep = cut(classes)
                 failure = None if keep is None else probe(self, classes, keep)
                 if failure is not None:
-                    learn(self, classes, keep, failure)
+                    learn(self, classes, (cut, other), failure)
                     break
             else:
                 return classes
         self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "", cause=Cause.CODE)
         return self.space.resolve()
+
+    def _wide(self, classes: Classes, seed: int) -> Mask:
+        return random_keep(classes, self.births, seed)
+
+    def _uneven(self, classes: Classes, seed: int) -> Mask:
+        return uneven_keep(classes, self.births, seed)
+
+    def _narrow(self, classes: Classes, seed: int) -> Mask | None:
+        return narrowed(self._wide(classes, seed), classes, self.births)
 
     def run_full(self) -> None:
         """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
@@ -197,11 +218,12 @@ class Tracer:
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", cause=Cause.UNUSED)
-        for one, other in self.lessons.unions:
-            self.space.unite(one, other)
+        self.space.equal_counts += self.lessons.counts
         for vector, reason in self.lessons.distrusted:
             self.space.pin(vector, reason, "", cause=Cause.CODE)
         self._keep_what_decides()
+        if self.attention == WHOLE:
+            keep_places(self)
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
             for at, vectors in labels_at(records, index, _any).items():
@@ -234,16 +256,18 @@ class Tracer:
             run.ledger.join(ledger)
 
     def _keep_what_decides(self) -> None:
-        """Pins channels that no weight reads, but whose values decided something in the code."""
-        deciding = [found for run in self.runs.values() for found in run.ledger.decided_by]
+        """Pins channels that no weight reads, but whose values decided something in the code, or were left aside."""
+        reason = "code decides by its values what to do next"
+        ledgers = [run.ledger for run in self.runs.values()]
+        deciding = [(vector, reason, where, "item", Cause.CODE) for led in ledgers for vector, where in led.decided_by]
+        deciding += [(vector, NEVER_READ, "", "", Cause.UNSEEN) for ledger in ledgers for vector in ledger.aside]
         if not deciding:
             return
         roots = self.space.resolve().roots
         read = {int(root) for vector in self.space.contracted for root in roots[vector]}
-        for vector, where in deciding:
+        for vector, reason, where, op, cause in deciding:
             alone = vector[[int(root) not in read for root in roots[vector]]]
-            reason = "code decides by its values what to do next"
-            self.space.pin(alone[alone != FILLER], reason, where, op="item", cause=Cause.CODE)
+            self.space.pin(alone[alone != FILLER], reason, where, op=op, cause=cause)
 
     def run(
         self,
@@ -264,8 +288,8 @@ class Tracer:
             inputs = redrawn(inputs, more["seed"])
         if train:
             inputs = at_least_two(inputs)
-        outermost = frozenset(index for mode, index in self.lessons.outermost if mode is train)
-        options: dict[str, Any] = {"outermost": outermost, "run": execute if self.meta else _directly, **more}
+        carriers = {index: part for (mode, index), part in self.lessons.carriers.items() if mode is train}
+        options: dict[str, Any] = {"carriers": carriers, "run": execute if self.meta else _directly, **more}
         if not full:
             options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.topologies.attention import ATTENTION
 from tests.support.topologies.blocks import BLOCKS
 from tests.support.topologies.code import CODE
 from tests.support.topologies.hard import HARD
@@ -13,8 +14,9 @@ from tests.support.topologies.patterns import PATTERNS
 from tests.support.topologies.rules import RULES
 from tests.support.topologies.shapes import SHAPES
 from tests.support.topologies.topology import Topology
+from tests.support.topologies.widths import WIDTHS
 
-COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS)
+COLLECTIONS = (LAYERS, JOINS, SHAPES, BLOCKS, HARD, PATTERNS, OPERATORS, RULES, CODE, OUTPUTS, ATTENTION, WIDTHS)
 TOPOLOGIES: dict[str, Topology] = {name: topology for some in COLLECTIONS for name, topology in some.items()}
 
 assert len(TOPOLOGIES) == sum(map(len, COLLECTIONS)), "two topologies share a name"

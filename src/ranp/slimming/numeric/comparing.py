@@ -228,9 +228,9 @@ class _Pair:
         give_birth(masked, space, tracer.births)
         # At another size there may be more operators, or fewer.
         places = places_of(tracer.runs[self.train].ledger.records)
-        turned = frozenset(places[index] for mode, index in tracer.lessons.outermost if mode is self.train)
+        turned = {places[i]: part for (mode, i), part in tracer.lessons.carriers.items() if mode is self.train}
         run = MaskedRun(self.keep, double=self.precision.double)
-        options: dict[str, Any] = {"run": run, "outermost_at": turned, "before": before, "watches": False}
+        options: dict[str, Any] = {"run": run, "carriers_at": turned, "before": before, "watches": False}
         ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(

@@ -7,7 +7,7 @@ import torch
 
 from ranp.tracing.labels import Vector
 from ranp.tracing.operation import Labels, Op, labels_of, others, wrap
-from ranp.tracing.reshaping import reshape_labels
+from ranp.tracing.reshaping import INNERMOST, reshape_labels
 from ranp.tracing.rules.table import rule
 
 PROPORTIONAL = 8
@@ -44,8 +44,8 @@ def view(op: Op) -> None:
         op.emit(labels_of(x))
         return
     noted = len(op.space.left)
-    op.emit(reshape_labels(op.space, labels_of(x), tuple(x.shape), tuple(op.out.shape), op.pin, outermost=op.outermost))
-    op.split = len(op.space.left) > noted or op.outermost
+    op.emit(reshape_labels(op.space, labels_of(x), tuple(x.shape), tuple(op.out.shape), op.pin, carrier=op.carrier))
+    op.split = len(op.space.left) > noted or op.carrier != INNERMOST
 
 
 @rule("permute", "permute_copy")
