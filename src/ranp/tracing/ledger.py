@@ -77,8 +77,6 @@ class Ledger:
     """Operator -> what data decided there: positions, comparisons, plain numbers. Only of runs with data."""
     decided_by: list[tuple[Vector, str]] = field(default_factory=list)
     """Channels whose values, reduced to a number, reached the code, and the module where they did."""
-    aside: list[Vector] = field(default_factory=list)
-    """Channels of what was made and left aside: dead code, and what the network keeps for its next call."""
     outputs: dict[str, Vector] = field(default_factory=dict)
     """Layer module -> labels of its output channels, for layers whose weight is computed."""
     drew: bool = False
@@ -95,4 +93,3 @@ class Ledger:
         for layer, vector in other.outputs.items():
             self.outputs.setdefault(layer, vector)
         self.decided_by += other.decided_by
-        self.aside += other.aside

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
@@ -209,19 +209,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if found is not None:
             found[1].clear()
 
-    def never_read(self, model: nn.Module) -> list[Vector]:
-        """Labels of results that nothing has read and that somebody may hold where no operator is seen.
-
-        Without data nothing can be read outside of torch. Then what nobody holds is dead code, and what the network
-        itself holds is meant for its next call, in which it is read at the width that it has; the ledger notes these.
-        """
+    def never_read(self) -> list[Vector]:
+        """Labels of results that nothing has read and that somebody may hold where no operator is seen."""
         found = [(held, [*labels_of(held()).values()]) for held, open_ in map(_weakly, self.unread.values()) if open_]
-        if self.run is execute:
-            self.unread.clear()
-            kept = {id(leaf) for module in model.modules() for leaf in tree_leaves(vars(module))}
-            aside = [ref() is None or id(ref()) in kept for ref, _ in found]
-            self.ledger.aside += [v for (_, vectors), own in zip(found, aside, strict=True) if own for v in vectors]
-            found = [one for one, own in zip(found, aside, strict=True) if not own]
         return [vector for _, vectors in found for vector in vectors]
 
     def _remember_unread(self, op: Op) -> None:
@@ -343,6 +333,6 @@ def run_labelled(
             space.pin(vector[vector != FILLER], MAKES_OUTPUT, "", cause=Cause.OUTPUT)
         for vector in taint_of(tensor):
             space.pin(vector, "channels are addressed by number", "")
-    for vector in mode.never_read(model):
+    for vector in mode.never_read():
         space.pin(vector[vector != FILLER], NEVER_READ, "", cause=Cause.UNSEEN)
     return outputs

@@ -37,7 +37,7 @@ from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
 from ranp.tracing.siblings import Place
-from ranp.tracing.trace import NEVER_READ, Cause, Trace
+from ranp.tracing.trace import Cause, Trace
 
 logger = logging.getLogger(__name__)
 
@@ -256,11 +256,10 @@ class Tracer:
             run.ledger.join(ledger)
 
     def _keep_what_decides(self) -> None:
-        """Pins channels that no weight reads, but whose values decided something in the code, or were left aside."""
+        """Pins channels that no weight reads, but whose values decided something in the code."""
         reason = "code decides by its values what to do next"
         ledgers = [run.ledger for run in self.runs.values()]
         deciding = [(vector, reason, where, "item", Cause.CODE) for led in ledgers for vector, where in led.decided_by]
-        deciding += [(vector, NEVER_READ, "", "", Cause.UNSEEN) for ledger in ledgers for vector in ledger.aside]
         if not deciding:
             return
         roots = self.space.resolve().roots

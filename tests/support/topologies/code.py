@@ -299,26 +299,3 @@ def lazy_layers_after_a_call() -> nn.Module:
     net = through(nn.Sequential(nn.LazyConv3d(8, 3, padding=1), nn.LazyBatchNorm3d(), nn.ReLU()))
     net(tensor(2, 2, 4, 4, 4))
     return net
-
-
-class Cached(nn.Module):
-    """Keeps the last slice of every call for the next one, as streaming networks do; some of its work is in vain."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = conv(8, 8)
-        self.cache: Tensor | None = None
-        self.caches: dict[str, list[Tensor]] = {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolve."""
-        y = self.layer(x)
-        self.cache = y[:, :, -1:].clone()
-        self.caches = {"all": [x.clone(), y * 2]}
-        _ = (y.sigmoid() + 1).mean((2, 3, 4))
-        return F.relu(y)
-
-
-@CODE.add(volume(), prunable="a stem inner.layer b", kept="head")
-def caches_and_dead_code() -> nn.Module:
-    return through(Cached())
