@@ -98,24 +98,24 @@ def test_arms_of_a_seed_begin_with_the_same_weights_and_draws(tmp_path: Path) ->
 
 
 def test_the_rate_is_chosen_on_exploration_seeds_and_what_diverged_is_never_best(tmp_path: Path) -> None:
-    found = run(tmp_path, train=comparable.diverging, rates=(0.01, 0.02, 0.5), seeds=2)
+    found = run(tmp_path, train=comparable.diverging, rates=(0.01, 0.02, 0.5), seeds=2, arms=("flat",))
     assert {one.cell.lr for one in found.runs} == {0.02}
     assert not any(row.at_edge for row in found.rows("flops=30%"))
-    edge = run(tmp_path / "edge", train=comparable.diverging, rates=(0.01, 0.02), seeds=2)
+    edge = run(tmp_path / "edge", train=comparable.diverging, rates=(0.01, 0.02), seeds=2, arms=("flat",))
     assert all(row.at_edge for row in edge.rows("flops=30%"))
     assert "least or the largest" in "".join(edge.notes())
 
 
 def test_runs_without_a_number_are_failures(tmp_path: Path) -> None:
-    found = run(tmp_path, train=comparable.diverging, rates=(0.5,), seeds=2)
-    assert [row.failures(found.measure) for row in found.rows("flops=30%")] == [2] * 4
+    found = run(tmp_path, train=comparable.diverging, rates=(0.5,), seeds=2, arms=("full", "flat"))
+    assert [row.failures(found.measure) for row in found.rows("flops=30%")] == [2, 2]
     assert "2 of 2" in found.table().to_markdown()
 
 
 def test_code_of_the_users_that_fails_is_named_and_the_others_are_finished(tmp_path: Path) -> None:
-    with pytest.raises(RanpError, match=r"4 of 12 cells could not be run: .*no disk for seed 1.*comparable.py"):
-        run(tmp_path, train=comparable.failing)
-    assert len(list((tmp_path / "cells").glob("*.json"))) == 8
+    with pytest.raises(RanpError, match=r"2 of 6 cells could not be run: .*no disk for seed 1.*comparable.py"):
+        run(tmp_path, train=comparable.failing, arms=("full", "flat"))
+    assert len(list((tmp_path / "cells").glob("*.json"))) == 4
 
 
 def test_other_code_does_not_take_over_a_folder(done: tuple[Path, ranp.Comparison]) -> None:
@@ -137,7 +137,6 @@ def test_other_code_does_not_take_over_a_folder(done: tuple[Path, ranp.Compariso
         ({"arms": ("flat,width=5",)}, "unknown option 'width'"),
         ({"budgets": "flop=3%"}, "flop.*flops"),
         ({"goal": "best"}, "unknown goal 'best'. Allowed: max, min"),
-        ({"metric": "dice"}, "unknown metric 'dice'. Allowed: loss, right"),
         ({"rates": (-1.0,)}, "rates=-1.0"),
         ({"seeds": ()}, "seeds"),
         ({"init": "gloror"}, "gloror"),
@@ -152,6 +151,12 @@ def test_a_budget_that_cannot_be_met_is_refused_before_anything_is_trained(tmp_p
     with pytest.raises(InfeasibleError, match=r"arm 'flat': .*smallest possible"):
         run(tmp_path, budgets="flops=0.1%", train=comparable.failing)
     assert not list((tmp_path / "cells").glob("*.json")) if (tmp_path / "cells").exists() else True
+
+
+def test_a_figure_that_no_training_returns_is_refused_after_one_cell(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="unknown metric 'dice'. Allowed: loss, right"):
+        run(tmp_path, metric="dice", rates=(3e-3, 1e-2), arms=("flat",))
+    assert len(list((tmp_path / "cells").glob("*.json"))) == 1
 
 
 def test_functions_that_nobody_can_import_are_refused_before_the_first_cell(tmp_path: Path) -> None:

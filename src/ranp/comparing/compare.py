@@ -130,7 +130,10 @@ def compare(
     study = _Study(subject, Place(Path(out), init), chosen, texts, jobs, cluster, progress or silent)
     study.begin()
     study.check(numbers[0])
-    explored = study.run(study.cells(rates, range(EXPLORATION, EXPLORATION + exploration)) if len(rates) > 1 else [])
+    tried = study.cells(rates, range(EXPLORATION, EXPLORATION + exploration)) if len(rates) > 1 else []
+    if metric is not None:  # a name that no training returns is refused after one cell, not after all
+        study.measure(study.run((tried or study.cells(rates, numbers))[:1]), metric, goal, fails)
+    explored = study.run(tried)
     measure = study.measure(explored, metric, goal, fails)
     best = study.best(explored, measure, rates)
     runs = study.run([*study.at(best, numbers), *study.random(best, numbers[:random_seeds])])
