@@ -154,7 +154,7 @@ def test_a_budget_that_cannot_be_met_is_refused_before_anything_is_trained(tmp_p
 
 
 def test_a_figure_that_no_training_returns_is_refused_after_one_cell(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="unknown metric 'dice'. Allowed: loss, right"):
+    with pytest.raises(UnsupportedError, match=r"unknown metric 'dice'\. Allowed: loss, right"):
         run(tmp_path, metric="dice", rates=(3e-3, 1e-2), arms=("flat",))
     assert len(list((tmp_path / "cells").glob("*.json"))) == 1
 
