@@ -120,3 +120,37 @@ def test_slim_with_an_example_refuses_a_plan_whose_cuts_disagree(case) -> None:
             edited = replace(plan, cuts=cuts, classes=ChannelClasses())
             with pytest.raises(ranp.PlanMismatchError, match=r"does not fit the network: .*plan\.edited"):
                 ranp.slim(model, edited, example=X)
+
+
+class Halves(nn.Module):
+    """The first half of some channels through a depthwise convolution with two outputs for each."""
+
+    def __init__(self, transposed: bool) -> None:
+        super().__init__()
+        kind = nn.ConvTranspose3d if transposed else nn.Conv3d
+        self.first, self.each, self.last = nn.Conv3d(1, 6, 1), kind(3, 6, 1, groups=3), nn.Conv3d(6, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.last(self.each(x.split(x.shape[1] // 2, 1)[0]))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_depthwise_convolution_with_a_single_group_left_is_right(transposed: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Halves(transposed), torch.randn(2, 1, 4, 4, 4)
+    trace = ranp.trace(model, x)
+    scores = ranp.Scores({layer.name: torch.arange(1.0, 1 + layer.channels) for layer in trace.layers})
+    plan = ranp.select(scores, trace, sparsity=0.6, exact=True)
+    assert plan.widths == {"first": 2, "each": 2, "last": 2}
+    found = ranp.verify(model, plan, x)
+    assert found.ok, found
+    with torch.no_grad():  # by hand: the one group that is left
+        kept = model.first(x)[:, plan.kept["first"][:1]]
+        group = plan.kept["first"][0]
+        weight, bias = (t[2 * group : 2 * group + 2] for t in (model.each.weight, model.each.bias))
+        if transposed:
+            weight = model.each.weight[group : group + 1].transpose(0, 1)
+        each = nn.functional.conv3d(kept, weight, bias)
+        wanted = nn.functional.conv3d(each, model.last.weight[:, 2 * group : 2 * group + 2], model.last.bias)
+        assert torch.allclose(ranp.slim(model, plan)(x), wanted, atol=1e-6)

@@ -32,11 +32,11 @@ def convolution(op: Op) -> None:
     inputs, outputs = (first, second) if transposed else (second, first)
     if op.depthwise is None:  # cut to one channel in each group, a grouped convolution would look like one
         op.depthwise = groups > 1 and x.shape[1] == groups
-    if groups == 1:
+    if op.depthwise:  # cut to a single group, it still is
+        out = _depthwise(op, data, weight, transposed, groups)
+    elif groups == 1:
         op.contract(data, inputs, FIXED)
         out = outputs
-    elif op.depthwise:
-        out = _depthwise(op, data, weight, transposed, groups)
     else:
         out = _grouped(op, data, weight, transposed, groups)
     if bias is not None and op.out.shape[1] != 1:
