@@ -53,6 +53,7 @@ COARSE: dict[float, dict[str, str]] = {
         "GwcNet-G": "a channel of each group goes at once, in all coupled layers",
         "GwcNet-GC": "a channel of each group goes at once, in all coupled layers",
         "ConvLSTM encoder-decoder": "128 channels, in steps of four or more",
+        "SwinUNETR v2": "streams and heads keep equal counts, many channels at once",
     },
 }
 """Networks in which the requested share is missed by more than a point, or is not feasible, and why."""
@@ -101,6 +102,7 @@ PINNED: dict[str, tuple[int, str]] = {
     "HighResNet": (576, "channels that meet a padding of a written amount"),
     "VoxelMorph": (240, "the three coordinates of the field"),
     "VQVAE": (576, "the codebook, whose entries are looked up by number"),
+    "Video Swin-T": (9504, "heads of which the check cannot follow a single channel"),
     "NL-I3D-R50": (3832, "width of non-local blocks typed into a view"),
     "ConvLSTM encoder-decoder": (128, "coupled gates of the state"),
     "ConvGRU classifier": (64, "coupled gates of the state"),
