@@ -74,6 +74,10 @@ def made() -> dict[str, Any]:
     return {"model": model, "trace": trace, "scores": scores, "plan": plan, "slim": ranp.slim(model, plan)}
 
 
+def trained(_network: nn.Module, _training: Any) -> dict[str, float]:
+    return {"loss": 1.0}
+
+
 def enter(model: Any, example: Any) -> None:
     with ranp.checkpointed(model, example):
         pass
@@ -119,6 +123,12 @@ def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "step_time": (functools.partial(ranp.step_time, model, X), {"step": ranp.TrainingStep()}),
         "latency": (ranp.latency, {"model": model, "example": X}),
         "tune": (functools.partial(ranp.tune, model, X), {"step": ranp.TrainingStep(), "compile_seconds": 0}),
+        "compare": (
+            functools.partial(ranp.compare, build, [(X, Y)], F.cross_entropy, trained, out=folder / "compare"),
+            {"arms": ("flat",), "budgets": "flops=60%", "reference": "flat", "seeds": 1, "rates": (0.1,)}
+            | {"exploration": 1, "random_widths": 0, "random_seeds": 1, "metric": "loss", "goal": "min"}
+            | {"fails": None, "init": "paired", "jobs": 1},
+        ),
         "checkpointed": (enter, {"model": model, "example": X}),
         "Scores": (ranp.Scores, {**settings, "batches": 0}),
         "Scores.save": (scores.save, {"path": other}),

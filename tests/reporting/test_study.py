@@ -37,13 +37,12 @@ class Mixed(nn.Module):
         self.up = nn.ConvTranspose3d(12, 6, 2, stride=2)
         self.dead = nn.Conv3d(8, 4, 1)
         self.join, self.head = nn.Conv3d(18, 7, 1), nn.Conv3d(7, 3, 1)
-        nn.init.zeros_(self.dead.weight), nn.init.zeros_(self.dead.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         x = x + self.branch(x)
         y = self.up(self.filter(self.expand(x).relu()).relu())
-        return self.head(self.join(torch.cat([x, y, self.dead(x)], 1)).relu())
+        return self.head(self.join(torch.cat([x, y, self.dead(0 * x)], 1)).relu())
 
 
 class Deciding(nn.Module):

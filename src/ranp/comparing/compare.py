@@ -109,23 +109,32 @@ def compare(
         if missing:
             raise UnsupportedError(f"{', '.join(map(asked, missing))} is missing. Pass all four, or subject=.")
         subject = Subject(model, batches, loss, train, example, step, device)  # type: ignore[arg-type]
-    chosen = arms_of(arms, random_widths)
+    for name, value, least in (("jobs", jobs, 1), ("exploration", exploration, 1), ("random_seeds", random_seeds, 1)):
+        arguments.whole(name, value, least)
+    wide = arguments.whole("random_widths", random_widths, 0, 10**6)
+    chosen = arms_of(arguments.several("arms", arms, (str, Arm), "methods by name, or name=method,option=value"), wide)
     named = [arm.name for arm in chosen if arm.prunes]
-    if reference not in named:
+    if not isinstance(reference, str) or reference not in named:
         raise UnsupportedError(
             f"{asked('reference', reference)} is not an arm that is pruned. Pass one of {', '.join(named)}."
         )
-    texts = (budgets,) if isinstance(budgets, str) else tuple(budgets)
+    texts = arguments.several("budgets", budgets, str, "text such as 'flops=5%', or a list of such texts")
     for text in texts:
         parse_all(text)
-    if init != "paired":
+    if not isinstance(init, str) or init != "paired":
         check_initialiser(init, COPY)
     if goal is not None:
         arguments.choice("goal", goal, ("max", "min"))
-    numbers = range(seeds) if isinstance(seeds, int) else tuple(map(arguments.seed, seeds))
-    arguments.whole("seeds", len(numbers))
-    for rate in rates:
-        arguments.number("rates", rate, "learning rates above 0")
+    if fails is not None:
+        arguments.number("fails", abs(fails) if type(fails) in (int, float) else fails, "a number, or None")
+    if cluster is not None:
+        arguments.kind("cluster", cluster, str, "the address of a Dask scheduler, its file, slurm, pbs or lsf")
+    given = seeds if isinstance(seeds, list | tuple | range) else range(arguments.whole("seeds", seeds, 1, EXPLORATION))
+    numbers = tuple(map(arguments.seed, given))
+    if not numbers or not isinstance(rates, list | tuple) or not rates:
+        raise arguments.refused("rates" if numbers else "seeds", rates if numbers else seeds, "at least one")
+    rates = tuple(arguments.number("rates", rate, "learning rates above 0") for rate in rates)
+    arguments.path(out, "out")
     scipy_stats()
     study = _Study(subject, Place(Path(out), init), chosen, texts, jobs, cluster, progress or silent)
     study.begin()

@@ -16,8 +16,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ranp.running import ranks
+
 ALIKE = 0.15
 """Where neighbours correlate less along every axis, it is noise."""
+_AXES = 4
+"""Axes of space and time that are looked at, counted from the last."""
 _PAIRS = 256
 """Fewer neighbours are not judged."""
 _EDGE, _MOSTLY = 32, 0.6
@@ -43,7 +47,7 @@ class Watched:
 
     def note(self) -> str:
         """What looks like noise, in a sentence; empty if nothing does."""
-        alike = {what: max(map(_correlation, by_axis.values())) for what, by_axis in self._found.items() if by_axis}
+        alike = {what: max(by_axis) for what, by_axis in self._correlations().items() if by_axis}
         white = [f"{what} ({value:.2f})" for what, value in alike.items() if value < ALIKE]
         if not white:
             return ""
@@ -51,6 +55,18 @@ class Watched:
             f"neighbours in the {' and the '.join(white)} correlate no more than in noise (data: 0.3 and more). Scores "
             "then follow the initial weights alone. Score on batches of the data to be trained on."
         )
+
+    def _correlations(self) -> dict[str, list[float]]:
+        """Of the neighbours along every axis, over the batches of all ranks: so that all come to the same note."""
+        sums = torch.zeros(len(self._found), _AXES, 3, dtype=torch.float64)
+        for place, by_axis in enumerate(self._found.values()):
+            for axis, own in by_axis.items():
+                sums[place, axis] = torch.stack(own).double().sum(0)
+        found = ranks.total(sums)
+        return {
+            what: [float(both / max((left * right) ** 0.5, 1e-30)) for both, left, right in rows.tolist() if left > 0]
+            for what, rows in zip(self._found, found, strict=True)
+        }
 
     def _seen(self, batch: Any) -> Any:
         if isinstance(batch, tuple | list) and len(batch) == 2:
@@ -65,7 +81,7 @@ class Watched:
         return batch
 
     def _take(self, what: str, values: Tensor, first: int) -> None:
-        axes = [axis for axis in range(first, values.ndim) if values.shape[axis] >= 4]
+        axes = [axis for axis in range(max(first, values.ndim - _AXES), values.ndim) if values.shape[axis] >= 4]
         for axis in axes:
             edge = min(_EDGE, values.shape[axis])
             values = values.narrow(axis, (values.shape[axis] - edge) // 2, edge)
@@ -88,8 +104,3 @@ def _tensors(tree: Any) -> list[Tensor]:
 def _whole(values: Tensor) -> bool:
     """Whether these are labels; networks that predict noise have that as their target."""
     return not values.is_floating_point() or bool((values == values.round()).all())
-
-
-def _correlation(sums: list[Tensor]) -> float:
-    both, left, right = torch.stack(sums).sum(0).tolist()
-    return float(both / max((left * right) ** 0.5, 1e-30))
