@@ -13,7 +13,7 @@ from ranp.slimming.verification import certify
 from ranp.slimming.verification import check as verify_traced
 from ranp.tracing.tracer import Tracer
 from tests.support.oracles import forward_backward, random_plan, slim_error
-from tests.support.random_networks import Program, programs
+from tests.support.random_networks import Node, Program, programs
 
 TOLERANCE = 1e-9
 
@@ -61,3 +61,25 @@ def test_new_random_networks(numbers: bool) -> None:
         check(program, sparsity, scope, seed, numbers=numbers)
 
     judge()
+
+
+def test_a_view_before_which_operators_are_missing_is_not_taken_for_a_mistake() -> None:
+    """A shuffle that needs no copy once every group has one channel moves all operators behind it."""
+    plain = (1, False, 1, "none", 1, "none")
+    program = Program(
+        dims=3,
+        in_channels=1,
+        nodes=(
+            Node("conv", (0,), 4, plain),
+            Node("conv", (0,), 9, plain),
+            Node("shuffle", (2,), 9, (3,)),
+            Node("cat", (1, 0), 5, ()),
+            Node("conv", (1,), 2, plain),
+            Node("shuffle", (1,), 4, (2,)),
+            Node("conv", (1,), 2, plain),
+        ),
+        heads=((3, 4, 5, 6, 7),),
+        pooled=False,
+    )
+    for numbers in (False, True):
+        check(program, 0.7, "layer", 0, numbers=numbers)
