@@ -34,6 +34,7 @@ def test_every_item_is_done_and_a_refusal_stops_no_other(jobs: int) -> None:
     assert (str(os.getpid()) in {message[3] for message in told}) == (jobs == 1)
 
 
+@pytest.mark.slow
 def test_processes_of_a_pool_share_the_cores() -> None:
     found = dict(side_by_side(pieces.threads, list(range(6)), jobs=2))
     assert len({pid for pid, _ in found.values()}) == 2  # type: ignore[misc]
@@ -112,6 +113,7 @@ def test_a_worker_that_is_killed_is_replaced(scheduler: Path, tmp_path: Path) ->
     assert isinstance(pid, int)
 
 
+@pytest.mark.slow
 def test_a_worker_with_many_threads_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     file = tmp_path / "scheduler.json"
@@ -125,6 +127,7 @@ def test_a_worker_with_many_threads_is_refused(tmp_path: Path) -> None:
     assert "Start workers with --nthreads 1" in str(found)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_refused() -> None:
     pytest.importorskip("distributed")
     with pytest.raises(UnsupportedError, match=r"no Dask scheduler answers at 'tcp://127.0.0.1:9'.*dask scheduler"):

@@ -53,7 +53,11 @@ def test_a_comparison_is_printed_and_written(tmp_path: Path, capsys: pytest.Capt
         (["--out", "x", *OWN, "--arm", "flat", "--reference", "ranp-f"], "--reference ranp-f is not an arm"),
         (["--out", "x", *OWN, "--metric", "dice", *SMALL], "unknown metric 'dice'. Allowed: loss, right."),
         (["--out", "x", "--task", "shapnet"], "shapenet"),
-        (["--out", "x", *OWN, *SMALL, "--cluster", "tcp://127.0.0.1:9"], "no Dask scheduler answers"),
+        pytest.param(
+            ["--out", "x", *OWN, *SMALL, "--cluster", "tcp://127.0.0.1:9"],
+            "no Dask scheduler answers",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_input_is_one_line(
