@@ -67,10 +67,7 @@ def test_no_block_hides_from_these_tests(page: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow if page in ("docs/export.md", "docs/compare.md") else ())
-        for page in RUNNING
-    ],
+    [pytest.param(page, marks=pytest.mark.slow if page in LONG else ()) for page in RUNNING],
 )
 def test_python_blocks_run_one_after_the_other(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
