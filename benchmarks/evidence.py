@@ -1,4 +1,7 @@
-"""Networks, data and trainings of docs/evidence.md, for ``ranp compare``: procedural volumes whose labels need shape.
+"""A network, data and trainings to compare widths on: procedural volumes whose labels need shape. No table yet.
+
+    ranp compare --model benchmarks.evidence:unet --batches benchmarks.evidence:batches16 --budget flops=3.2% \\
+        --loss torch.nn.functional:cross_entropy --train benchmarks.evidence:train16 --out runs/shapes16
 
 Every volume holds a few solids of four kinds (ball, cube, rod, shell) of about the same volume and brightness under
 noise; a voxel's class is the kind of its solid, so that single voxels and small neighbourhoods do not tell it.
@@ -83,8 +86,8 @@ def batches32(seed: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def train16(network: nn.Module, training: Training) -> dict[str, float]:
-    """600 steps at 16^3."""
-    return _train(network, training, edge=16, objects=2, steps=600)
+    """1200 steps at 16^3."""
+    return _train(network, training, edge=16, objects=2, steps=1200)
 
 
 def train32(network: nn.Module, training: Training) -> dict[str, float]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import signal
 import subprocess
 import sys
@@ -110,6 +111,7 @@ def test_runs_without_a_number_are_failures(tmp_path: Path) -> None:
     found = run(tmp_path, train=comparable.diverging, rates=(0.5,), seeds=2, arms=("full", "flat"))
     assert [row.failures(found.measure) for row in found.rows("flops=30%")] == [2, 2]
     assert "2 of 2" in found.table().to_markdown()
+    assert json.loads(json.dumps(found.records(), allow_nan=False))[0]["loss"] is None
 
 
 def test_code_of_the_users_that_fails_is_named_and_the_others_are_finished(tmp_path: Path) -> None:
@@ -139,6 +141,8 @@ def test_other_code_does_not_take_over_a_folder(done: tuple[Path, ranp.Compariso
         ({"goal": "best"}, "unknown goal 'best'. Allowed: max, min"),
         ({"rates": (-1.0,)}, "rates=-1.0"),
         ({"seeds": ()}, "seeds"),
+        ({"rates": (0.0, 0.1)}, "rates"),
+        ({"seeds": (0, 10_001), "rates": (0.1, 0.2)}, "seeds=10001 is not allowed. Pass others than those"),
         ({"init": "gloror"}, "gloror"),
     ],
 )

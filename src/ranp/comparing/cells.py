@@ -59,7 +59,7 @@ class Cell:
     @property
     def id(self) -> str:
         """Names its file."""
-        return f"{self.decision}-{_plain(f'{self.lr:g}')}"
+        return f"{self.decision}-{_plain(repr(self.lr))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,11 @@ def compare(
     if not numbers or not isinstance(rates, list | tuple) or not rates:
         raise arguments.refused("rates" if numbers else "seeds", rates if numbers else seeds, "at least one")
     rates = tuple(arguments.number("rates", rate, "learning rates above 0") for rate in rates)
+    if not all(rates):
+        raise arguments.refused("rates", rates, "learning rates above 0")
+    used = [seed for seed in numbers if EXPLORATION <= seed < EXPLORATION + exploration]
+    if used and len(rates) > 1:
+        raise arguments.refused("seeds", used[0], f"others than those that rates are chosen on, {EXPLORATION} and more")
     arguments.path(out, "out")
     scipy_stats()
     study = _Study(subject, Place(Path(out), init), chosen, texts, jobs, cluster, progress or silent)
@@ -149,7 +154,7 @@ def compare(
     measure = measure or study.measure(runs, metric, goal, fails)
     assert measure is not None
     times = study.step_times(numbers[0])
-    found = Comparison(measure, reference, tuple(runs), tuple(explored), best, times, command)
+    found = Comparison(measure, reference, tuple(runs), tuple(explored), times, command)
     found.write(Path(out))
     return found
 
@@ -175,8 +180,8 @@ class _Study:
         atomic.check_writable(self.place.folder)
         if self.jobs > 1 and self.cluster is None:
             try:
-                pickle.dumps(self.subject)
-            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                ForkingPickler.dumps(self.subject)  # as the pool will do
+            except Exception as error:
                 raise UnsupportedError(
                     f"{asked('jobs', self.jobs)} needs functions that other processes can import ({error}). Define "
                     "them at the top of a module, or leave it at 1."
@@ -285,7 +290,7 @@ class _Study:
         path, found = self.place.folder / "step-times.json", dict[str, float]()
         if path.is_file():
             found = atomic.read_json(path, kind=KIND, version=VERSION)["ratios"]
-        keys = {json_key(arm, budget): (arm, budget) for arm, budget in self.pairs() if arm.prunes}
+        keys = {_key(arm, budget): (arm, budget) for arm, budget in self.pairs() if arm.prunes}
         missing = {key: pair for key, pair in keys.items() if key not in found}
         if missing:
             full = self.subject.full(seed)
@@ -312,6 +317,6 @@ def _decided(cell: Cell, _told: Labelled, *, subject: Subject, place: Place) -> 
     decide(cell, subject, place)
 
 
-def json_key(arm: Arm, budget: str) -> str:
+def _key(arm: Arm, budget: str) -> str:
     """An arm at a budget, as one name."""
     return f"{arm.name} at {budget}"

@@ -114,7 +114,6 @@ class Comparison:
         reference: Name of the arm that others are compared with.
         runs: Every run on the seeds of the comparison.
         explored: Every run on the exploration seeds.
-        rates: The learning rate of each arm and budget.
         step_times: Share of the full network's step, by arm and budget.
         command: What makes it again.
     """
@@ -123,7 +122,6 @@ class Comparison:
     reference: str
     runs: tuple[Outcome, ...]
     explored: tuple[Outcome, ...] = ()
-    rates: Mapping[tuple[str, str], float] = field(default_factory=dict)
     step_times: Mapping[tuple[str, str], float] = field(default_factory=dict)
     command: str = ""
 
@@ -261,7 +259,7 @@ class Comparison:
                 "seed": run.cell.seed,
                 "lr": run.cell.lr,
                 "phase": phase,
-                **run.figures,
+                **{name: value if math.isfinite(value) else None for name, value in run.figures.items()},
                 "failed": int(self.measure.failed(run)),
                 "seconds": round(run.seconds, 3),
                 "used": max(run.decision.used.values(), default=""),
