@@ -83,3 +83,27 @@ def test_a_view_before_which_operators_are_missing_is_not_taken_for_a_mistake() 
     )
     for numbers in (False, True):
         check(program, 0.7, "layer", 0, numbers=numbers)
+
+
+def test_a_grouped_transposed_convolution_of_which_each_group_keeps_one_channel_is_not_taken_for_a_mistake() -> None:
+    """It looks like a depthwise one then, whose outputs carry the labels of its inputs."""
+    plain, depthwise = (1, False, 1, "none", 1, "none"), (1, False, 9, "none", 1, "none")
+    program = Program(
+        dims=3,
+        in_channels=1,
+        nodes=(
+            Node("conv", (0,), 9, plain),
+            Node("conv", (0,), 3, plain),
+            Node("add", (1, 1), 9, ()),
+            Node("conv", (1,), 9, depthwise),
+            Node("shuffle", (1,), 9, (3,)),
+            Node("conv", (1,), 9, depthwise),
+            Node("transposed", (3,), 6, (3, False)),
+            Node("conv", (1,), 2, plain),
+            Node("conv", (1,), 2, plain),
+        ),
+        heads=((2, 4, 5, 6, 7, 8, 9),),
+        pooled=False,
+    )
+    for numbers in (False, True):
+        check(program, 0.7, "network", 0, numbers=numbers)

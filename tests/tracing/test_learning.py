@@ -10,6 +10,7 @@ from ranp.tracing import probing
 from ranp.tracing.ledger import OpRecord
 from ranp.tracing.siblings import Siblings
 from ranp.tracing.tracer import Tracer
+from zoo.video_hara import resnext
 
 
 def record(name: str, where: str) -> OpRecord:
@@ -57,3 +58,11 @@ def test_many_blocks_need_no_more_trials_than_few(monkeypatch: pytest.MonkeyPatc
     many, more = trials(60, monkeypatch)
     assert many == few
     assert (prunable, more) == (3 * 12, 60 * 12)  # the inner layers; the residual stream has a written width
+
+
+def test_a_guess_is_not_taken_for_right_because_its_trial_cuts_nothing() -> None:
+    """Widths that keep equal counts in pieces may leave a trial nothing to cut: it then passes whatever is guessed."""
+    model = resnext((1, 1, 1, 1), n_classes=5, width=32, shortcut="A")
+    trace = Tracer(model, torch.zeros(1, 3, 4, 16, 16)).trace()
+    held = {layer.name for layer in trace.layers if (layer.classes == 0).any()}
+    assert held == {"conv1", "fc", *(f"layer{number}.0.conv3" for number in (1, 2, 3, 4))}  # a width typed into the code

@@ -147,16 +147,20 @@ class Guesses:
                 continue
             notes = [note, *self._agreeing_alike(seen, vector)]
             space.equal_counts.extend(notes)
-            if self._agrees(space.resolve(), f"does the width agree with {seen}", with_attributes):
+            if self._agrees(space.resolve(), vector, f"does the width agree with {seen}", with_attributes):
                 self.tracer.lessons.counts += notes
                 return True
             del space.equal_counts[-len(notes) :]
         return False
 
-    def _agrees(self, classes: Classes, what: str, with_attributes: bool) -> bool:
+    def _agrees(self, classes: Classes, vector: Vector, what: str, with_attributes: bool) -> bool:
         """Whether trials of classes of which some keep equal counts come further, whatever these counts are."""
         if len(classes.coupled) > len(self.classes.coupled):  # not by counts alone
             return False
+        for cut in self.cuts:
+            keep = cut(classes)
+            if keep is not None and keep[vector].all():  # a trial that cuts none of these channels says nothing of them
+                return False
         if not self._further(self._try(classes, what)):
             return with_attributes and self._find_attributes(classes, what)
         return self._further(self._try(classes, f"{what} in another cut", self.cuts[1]))
