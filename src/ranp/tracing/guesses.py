@@ -157,13 +157,15 @@ class Guesses:
         """Whether trials of classes of which some keep equal counts come further, whatever these counts are."""
         if len(classes.coupled) > len(self.classes.coupled):  # not by counts alone
             return False
-        for cut in self.cuts:
-            keep = cut(classes)
-            if keep is not None and keep[vector].all():  # a trial that cuts none of these channels says nothing of them
-                return False
+        if self._cuts(self.classes, vector) and not self._cuts(classes, vector):  # nothing is tried any more
+            return False
         if not self._further(self._try(classes, what)):
             return with_attributes and self._find_attributes(classes, what)
         return self._further(self._try(classes, f"{what} in another cut", self.cuts[1]))
+
+    def _cuts(self, classes: Classes, vector: Vector) -> bool:
+        """Whether some trial cut of these classes takes some of these channels."""
+        return any(keep is not None and not keep[vector].all() for keep in (cut(classes) for cut in self.cuts))
 
     def _find_attributes(self, classes: Classes, what: str) -> bool:
         """Looks for attributes that let the trial come further together: each must change what happens."""

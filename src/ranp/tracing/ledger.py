@@ -62,8 +62,8 @@ class Ledger:
     """True while an operator runs: an error is then the operator's, otherwise of the Python code between two."""
     splits: set[int] = field(default_factory=set)
     """Views that split labelled channels over several dimensions."""
-    depthwise: set[int] = field(default_factory=set)
-    """Convolutions with one channel in each group."""
+    depthwise: set[tuple[str, int]] = field(default_factory=set)
+    """Convolutions with one channel in each group: which of their name, since a cut copy may need fewer views."""
     unknown: dict[str, None] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)
     """Parameters and buffers that some operator read."""

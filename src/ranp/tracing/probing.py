@@ -189,12 +189,8 @@ class LooseComparison(Comparison):
 
     Operators that only move data are passed over. Where the others do not pair up either, ``lost`` is set, and nothing
     more is compared.
-
-    Attributes:
-        alone: Labels of dimensions that keep a single index: nothing carries them any more.
     """
 
-    alone: Mask = field(default_factory=lambda: np.zeros(0, bool))
     at: int = 0
     lost: bool = False
 
@@ -222,7 +218,7 @@ class LooseComparison(Comparison):
             stays = vector[self.keep[vector]]
             if slim is None or len(slim) != len(stays):
                 continue
-            known = (slim > RIGID) & (stays > RIGID) & ~self.alone[stays]
+            known = (slim > RIGID) & (stays > RIGID)
             if (self.roots[slim[known]] == self.roots[stays[known]]).all():
                 continue
             if len(stays) == len(vector):  # nothing is cut here: a view before it was one of those that are missing
@@ -285,10 +281,7 @@ def compare_loosely(
 ) -> tuple[bool | None, Failure | None]:
     """The same for a copy with single channels: whether they agree (None: unknown), and what differs."""
     expected = tracer.runs[train].ledger.records
-    alone = np.zeros_like(keep)
-    for labels in tracer.births.values():
-        alone[labels] |= np.count_nonzero(keep[labels]) == 1
-    comparison = LooseComparison(expected, classes.roots, keep, numbers=tracer.meta, alone=alone)
+    comparison = LooseComparison(expected, classes.roots, keep, numbers=tracer.meta)
     failure = _compare(tracer, slim, comparison, train)
     return (False if failure is not None else None if comparison.lost else True), failure
 

@@ -66,7 +66,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         *,
         carriers: Mapping[int, int] | None = None,
         carriers_at: Mapping[Place, int] | None = None,
-        depthwise: Collection[int] | None = None,
+        depthwise: Collection[tuple[str, int]] | None = None,
         decisions: Mapping[int, Any] | None = None,
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
         watches: bool = True,
@@ -76,7 +76,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
         self.carriers, self.before, self.run, self.after = carriers or {}, before, run, after
-        self.depthwise, self.decisions = depthwise, decisions
+        self.depthwise, self.decisions, self.turns = depthwise, decisions, Counter[str]()
         self.carriers_at, self.seen = carriers_at or {}, Counter[tuple[str, str]]()
         self.constants = Constants(meta=run is execute)
         # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
@@ -117,7 +117,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.after(func, args, kwargs, out, where)
         if self.watches:
             self._consume(ins, where, name)
-        depthwise = None if self.depthwise is None else index in self.depthwise
+        turn = name, self.turns[name]
+        self.turns[name] += 1
+        depthwise = None if self.depthwise is None else turn in self.depthwise
         carrier = self.carriers.get(index, INNERMOST)
         if self.carriers_at:
             carrier = self.carriers_at.get(self._place(where, name), carrier)
@@ -133,7 +135,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if op.split:
                 ledger.splits.add(index)
             if op.depthwise:
-                ledger.depthwise.add(index)
+                ledger.depthwise.add(turn)
         elif name not in rules.IGNORED:
             self._unknown(op, func)
         return out
