@@ -11,7 +11,7 @@ where a_l = (V_l / V_max)^KAPPA and V_l is how many voxels the layer's output ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import floor
 
 import numpy as np
@@ -43,11 +43,7 @@ def in_proportion(name: str, share: Share, *, priced: bool = False) -> Scope:
     """
 
     def shape(coupling: Coupling, prices: Floats) -> Order:
-        layout, score = coupling.layout, coupling.score
-        order = np.lexsort((-score, layout.layer))
-        place = np.empty(len(order))
-        place[order] = np.arange(1, len(order) + 1) - layout.starts[layout.layer[order]]
-        levels: Floats = place / share(coupling, prices)
+        levels: Floats = places(coupling) / share(coupling, prices)
         ranked, count = np.sort(levels[coupling.included]), coupling.count
 
         def budget(sparsity: float) -> float:
@@ -57,7 +53,7 @@ def in_proportion(name: str, share: Share, *, priced: bool = False) -> Scope:
         def sparsity(budget: float) -> float:
             return 1 - (int(np.searchsorted(ranked, budget)) + 1) / max(count, 1)
 
-        return Order(levels, score, budget, sparsity)
+        return Order(levels, coupling.score, budget, sparsity)
 
     return Scope(
         name,
@@ -68,6 +64,15 @@ def in_proportion(name: str, share: Share, *, priced: bool = False) -> Scope:
     )
 
 
+def places(coupling: Coupling) -> Floats:
+    """The rank of every channel in its layer by score, from 1."""
+    layout = coupling.layout
+    order = np.lexsort((-coupling.score, layout.layer))
+    place = np.empty(len(order))
+    place[order] = np.arange(1, len(order) + 1) - layout.starts[layout.layer[order]]
+    return place
+
+
 def _flat(coupling: Coupling, _prices: Floats) -> Floats:
     return np.ones(len(coupling.classes))
 
@@ -76,10 +81,16 @@ def _power(coupling: Coupling, _prices: Floats) -> Floats:
     return np.sqrt(np.diff(coupling.layout.starts))[coupling.layout.layer]
 
 
-def _balanced(coupling: Coupling, prices: Floats) -> Floats:
-    worth = _largest(coupling, np.asarray(list(worths(coupling.trace).values())))
-    shares: Floats = (worth / prices)[coupling.classes] ** (1 / ALPHA)
-    return shares
+def fair(worth: Callable[[Trace], Mapping[str, float]], alpha: float = ALPHA) -> Share:
+    """Shares that solve the program above, for layers of which one channel is worth so much."""
+
+    def share(coupling: Coupling, prices: Floats) -> Floats:
+        by_layer = worth(coupling.trace)
+        most = _largest(coupling, np.asarray([by_layer[layer.name] for layer in coupling.trace.layers]))
+        shares: Floats = (most / prices)[coupling.classes] ** (1 / alpha)
+        return shares
+
+    return share
 
 
 def _largest(coupling: Coupling, by_layer: Floats) -> Floats:
@@ -89,13 +100,13 @@ def _largest(coupling: Coupling, by_layer: Floats) -> Floats:
     return best
 
 
-def worths(trace: Trace) -> dict[str, float]:
+def worths(trace: Trace, kappa: float = KAPPA) -> dict[str, float]:
     """What one channel of each layer is worth: a_l of the formula above."""
     elements = memory_by_layer(trace, "true")
     voxels = {layer.name: max(elements[layer.name] / max(layer.channels, 1), 1.0) for layer in trace.layers}
     samples = trace.calls[0].input[0] if trace.calls and trace.calls[0].input else 1
     ends = [layer.name for layer in trace.layers if any(pin.cause is Cause.OUTPUT for pin in layer.pins)]
-    power = KAPPA if any(voxels[name] > samples for name in ends) else 0.0
+    power = kappa if any(voxels[name] > samples for name in ends) else 0.0
     most = max(voxels.values(), default=1.0)
     return {name: (count / most) ** power for name, count in voxels.items()}
 
@@ -116,4 +127,4 @@ def drawn(draw: int) -> Scope:
 
 SCOPES.register("flat", in_proportion("flat", _flat))
 SCOPES.register("power", in_proportion("power", _power))
-SCOPES.register("balanced", in_proportion("balanced", _balanced, priced=True))
+SCOPES.register("balanced", in_proportion("balanced", fair(worths), priced=True))
