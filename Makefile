@@ -11,7 +11,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 PLAIN := ATEN_CPU_CAPABILITY=default
 
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all hardware browser lint docs bench clean
+.PHONY: help install demo test test-all hardware browser lint docs bench dist clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -59,6 +59,18 @@ docs: $(STAMP)  ## Build the documentation site into site/
 
 bench: $(STAMP)  ## Ratios side by side with the peers
 	$(BIN)/python -m benchmarks
+
+# The wheel is built from the sdist, and tried where nothing of the checkout can be imported.
+dist:  ## Build sdist and wheel into dist/, and run the quickstart with the wheel in a clean environment
+	rm -rf dist build/dist
+	$(PYTHON) -m venv build/dist/tools
+	build/dist/tools/bin/python -m pip install build
+	build/dist/tools/bin/python -m build --outdir dist
+	$(PYTHON) -m venv build/dist/clean
+	build/dist/clean/bin/python -m pip install -c constraints.txt torch==2.13.0
+	build/dist/clean/bin/python -m pip install -c constraints.txt dist/ranp-*.whl
+	work=$$(mktemp -d) && sed -n '/^```python$$/,/^```$$/{/^```/!p;}' docs/quickstart.md > $$work/quickstart.py && \
+	  cd $$work && $(CURDIR)/build/dist/clean/bin/python quickstart.py && $(CURDIR)/build/dist/clean/bin/ranp --version && rm -r $$work
 
 clean:  ## Remove .venv, runs, caches and builds
 	rm -rf $(VENV) runs dist build site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -25,7 +25,7 @@ loss_2 weight_mask_1 weight_mask_sum_1 loss_3 neuron_mask_2 neuron_importance_we
 binary_mask dice_loss smooth_l1 smooth_l1_part
 """.split()
 """The labelled equations of the paper."""
-LONG = tuple(f"docs/{name}.md" for name in ("export", "compare", "budgets", "step-time"))
+LONG = tuple(f"docs/{name}.md" for name in ("export", "compare", "budgets", "step-time", "methods"))
 """Pages whose code takes too long for the ordinary run."""
 
 

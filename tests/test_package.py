@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,15 @@ def test_the_library_needs_torch_numpy_and_safetensors_only() -> None:
 def test_names_stay_functions_after_their_modules_are_imported() -> None:
     code = "import ranp, ranp.pruning, ranp.tracing.trace; print(callable(ranp.prune), callable(ranp.trace))"
     assert run(code).strip() == "True True"
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    root = Path(__file__).parents[1]
+    for file, place in {
+        "pyproject.toml": r'^version = "(.*)"$',
+        "CITATION.cff": r"^version: (.*)$",
+        "CHANGELOG.md": r"^## \[(\d.*)\] - ",
+    }.items():
+        found = re.search(place, (root / file).read_text(encoding="utf-8"), re.MULTILINE)
+        assert found, file
+        assert found[1] == ranp.__version__, file

@@ -22,7 +22,7 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:  # every public name, written once: what is below reads it from here
     from ranp.choosing.methods import Method as Method

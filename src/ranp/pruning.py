@@ -30,6 +30,7 @@ from ranp.scoring.score import score
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
 from ranp.slimming.verification import Verification, check
+from ranp.tables import html
 from ranp.tracing import Trace
 from ranp.tracing.heads import BOTH
 from ranp.tracing.tracer import Tracer
@@ -66,6 +67,9 @@ class Pruned:
     verification: Verification
     raw: Scores
     setup: StepSetup
+
+    def _repr_html_(self) -> str:
+        return html([f"a slim {type(unwrap(self.model)).__name__}", *self.report.sections()])
 
     def training_memory(self) -> tuple[Footprint, Footprint]:
         """What a training step of the full and of the slim network needs at its peak, predicted.

@@ -209,6 +209,7 @@ def test_prune_and_train_in_one_is_prune_then_train(
     assert same(trained, tmp_path / "run")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no Ctrl-C for one process alone")
 def test_ctrl_c_keeps_a_checkpoint_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a process of its own: the signal, the exit status and stderr are what a shell sees."""
     folder = tmp_path / "run"

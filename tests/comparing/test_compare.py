@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -190,7 +189,7 @@ def test_a_killed_comparison_goes_on_to_the_same_end(tmp_path: Path) -> None:
         with subprocess.Popen([sys.executable, str(script), str(out)], env=processes.environment()) as running:
             while len(list(out.glob("cells/*.json"))) < wanted and running.poll() is None:
                 time.sleep(0.02)
-            running.send_signal(signal.SIGKILL)
+            running.kill()
     killed, whole = run(out), run(tmp_path / "whole")
     assert [one.figures for one in killed.runs] == [one.figures for one in whole.runs]
     assert [one.decision.widths for one in killed.runs] == [one.decision.widths for one in whole.runs]

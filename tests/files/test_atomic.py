@@ -210,7 +210,7 @@ def test_a_file_too_large_for_json_is_not_read(tmp_path: Path, monkeypatch: pyte
         atomic.read_json(tmp_path / "a.json", kind="thing", version=1)
 
 
-@pytest.mark.parametrize("path", ["/proc/x", "/dev/null/x/y", "x" * 300, "a\0b"])
+@pytest.mark.parametrize("path", [*([] if os.name == "nt" else ["/proc/x", "/dev/null/x/y"]), "x" * 300, "a\0b"])
 def test_a_place_that_cannot_be_written_is_refused_and_any_other_is_left_as_it_was(path: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot write to"):
         atomic.check_writable(tmp_path / path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 
 from ranp.errors import DataError
 from ranp.progress import Labelled
+from tests.support.processes import KILL
 
 
 def square(item: int, told: Labelled) -> int:
@@ -30,12 +30,12 @@ def die_once(folder: str, told: Labelled) -> int:
     mark = Path(folder) / "died"
     if not mark.exists():
         mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), KILL)
     return os.getpid()
 
 
 def die(item: int, told: Labelled) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), KILL)
 
 
 def sleep(item: int, told: Labelled) -> int:

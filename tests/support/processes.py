@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 """Of the checkout."""
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""Ends a process that cannot refuse; on Windows any signal does."""
 
 
 def environment(**more: str) -> dict[str, str]:

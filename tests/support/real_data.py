@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-_HOME = Path(os.environ.get("RANP_DATA") or Path(__file__).parents[2] / "shared" / "data")
+_HOME = Path(os.environ.get("RANP_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 def real_data(name: str) -> Path:

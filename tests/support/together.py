@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.training.engine import Engine
 from ranp.paper.training.network import make_full
 from ranp.paper.training.team import Team
+from tests.support.processes import KILL
 from tests.support.toy import NOISY, VOLUMES, without_batch_statistics
 
 CASES: dict[str, tuple[bool, dict[str, Any]]] = {
@@ -80,7 +80,7 @@ def lose_a_rank(home: Path, team: Team) -> None:
         nonlocal steps
         steps += 1
         if doomed and steps == 6:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), KILL)
         return NOISY.loss(output, target)
 
     training.train(replace(NOISY, loss=loss), home / "run", team=team)

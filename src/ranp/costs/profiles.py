@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ranp.costs.counting import counts
 from ranp.running.recording import LAYER_KIND, NORM_KIND, POOL_KIND
+from ranp.tables import Grid, html
 
 _MIB = 1024**2
 
@@ -135,6 +136,12 @@ class Profile:
 
     def __str__(self) -> str:
         """A table with one line per module and the totals below."""
+        return "\n".join(map(str, self._parts()))
+
+    def _repr_html_(self) -> str:
+        return html(self._parts())
+
+    def _parts(self) -> list[str | Grid]:
         body = [
             (
                 row.name or "(network)",
@@ -147,14 +154,10 @@ class Profile:
         ]
         header = ("layer", "kind", "params", "GFLOPs", "memory MiB")
         total = ("total", self.convention, f"{self.params:,}", _figure(self.gflops), _figure(self.memory_mb))
-        lines = [table([header, None, *body, None, total], left=2)]
-        lines.append(
-            f"params {self.params_mb:.2f} MiB, {self.gflops:.2f} GFLOPs, memory {self.memory_mb:.2f} MiB"
-            f" ({self.convention} convention)"
-        )
-        if self.uncounted:
-            lines.append(f"no FLOPs rule for: {', '.join(self.uncounted)}")
-        return "\n".join(lines)
+        grid = Grid([header, None, *body, None, total], left=(0, 1))
+        sums = f"params {self.params_mb:.2f} MiB, {self.gflops:.2f} GFLOPs, memory {self.memory_mb:.2f} MiB"
+        uncounted = [f"no FLOPs rule for: {', '.join(self.uncounted)}"] if self.uncounted else []
+        return [grid, f"{sums} ({self.convention} convention)", *uncounted]
 
 
 def _is_spatial(kind: str) -> bool:
@@ -163,14 +166,3 @@ def _is_spatial(kind: str) -> bool:
 
 def _figure(value: float) -> str:
     return f"{value:.2f}" if value >= 0.01 or value == 0 else f"{value:.1e}"
-
-
-def table(lines: Sequence[tuple[str, ...] | None], *, left: int) -> str:
-    """Cells in columns, the first ``left`` of them flush left; None draws a rule."""
-    rows = [line for line in lines if line is not None]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    drawn = []
-    for line in lines:
-        cells = enumerate(zip(line or ("-" * width for width in widths), widths, strict=True))
-        drawn.append("  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in cells).rstrip())
-    return "\n".join(drawn)

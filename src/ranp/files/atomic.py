@@ -108,7 +108,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     try:
         with suppress(FileNotFoundError):
             os.lstat(place)
-        while not place.is_dir():
+        while not place.is_dir() and place != place.parent:  # a drive that is not there has no parent
             place = place.parent
         probe = place / f".{secrets.token_hex(8)}.tmp"
         os.mkdir(probe)

@@ -103,7 +103,7 @@ class Journal:
             atomic.write_atomic(self.path, "".join(_line(record, seal) for record, seal in records).encode())
         self._board = _board(folder / "tensorboard", steps) if tensorboard else None
         with self._writing("Name another folder."):
-            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- open as long as the run
+            self._file = open(self.path, "a", encoding="utf-8", newline="\n")  # noqa: SIM115 -- open as long as the run
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Appends a record; ``step`` must be in it.

@@ -20,24 +20,14 @@ from ranp.choosing.budgets import budget_lines
 from ranp.choosing.plan import Plan, Sparsity
 from ranp.costs.counting import CONVENTIONS, FLOAT32
 from ranp.costs.measuring import kept_for_backward, profile, profile_of
-from ranp.costs.profiles import table
 from ranp.costs.tuning import Tuned
 from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
 from ranp.files import atomic
 from ranp.reporting.causes import Obstacle, by_cause, describe, what_stays
-from ranp.reporting.figures import (
-    OTHERS,
-    Amount,
-    LayerReport,
-    amount_from,
-    both,
-    change,
-    compared,
-    row_from,
-    total,
-)
+from ranp.reporting.figures import OTHERS, Amount, LayerReport, amount_from, both, change, compared, row_from, total
 from ranp.reporting.format import MIB, UNITS, scaled, unit
 from ranp.running.calling import unwrap
+from ranp.tables import Grid, html
 from ranp.tracing.trace import Trace
 
 if TYPE_CHECKING:
@@ -258,7 +248,14 @@ class Report:
 
     def __str__(self) -> str:
         """Tables by layer and in total, and below them what stayed whole, why, and what was checked."""
-        sections = [self._headline(), self._by_layer(), self._in_total()]
+        return "\n\n".join(map(str, self.sections()))
+
+    def _repr_html_(self) -> str:
+        return html(self.sections())
+
+    def sections(self) -> list[str | Grid]:
+        """The paragraphs and tables that ``print`` and a notebook show."""
+        sections: list[str | Grid] = [self._headline(), self._by_layer(), self._in_total()]
         sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
         if narrow := self.narrow():
             sections.append(f"narrow, fewer than {NARROW} channels: {', '.join(narrow)}")
@@ -274,7 +271,7 @@ class Report:
             if lines:
                 more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
                 sections.append("\n".join([title, *(f"  {line}" for line in (*lines[:_SHOWN], *more))]))
-        return "\n\n".join(sections)
+        return sections
 
     def narrow(self) -> list[str]:
         """Layers that were left fewer than ``NARROW`` channels, the narrowest first, each with its width."""
@@ -297,7 +294,7 @@ class Report:
             f"({sparsity.of_channels:.2%} of all, {sparsity.of_prunable:.2%} of the {sparsity.prunable} prunable)"
         )
 
-    def _by_layer(self) -> str:
+    def _by_layer(self) -> Grid:
         flops = unit(self.flops.before)
         header = ("layer", "kind", "channels", "params", flops, "memory MiB")
         units = (0.0, 0.0, UNITS[flops], MIB)
@@ -311,9 +308,9 @@ class Report:
             for row in self.layers
         ]
         total = cells("total", "", self.channels, self.params, self.flops, self.memory)
-        return table([header, None, *body, None, total], left=2)
+        return Grid([header, None, *body, None, total], left=(0, 1))
 
-    def _in_total(self) -> str:
+    def _in_total(self) -> Grid:
         flops = unit(self.flops.before)
         rows: list[tuple[str, ...] | None] = [("", "before", "after", "removed"), None]
         labels = (flops, "memory MiB")
@@ -331,7 +328,7 @@ class Report:
         for label, amount, scale in figures:
             shown = (scaled(amount.before, scale), scaled(amount.after, scale))
             rows.append((label, *shown, f"{amount.removed:.2%}"))
-        return table(rows, left=1)
+        return Grid(rows, left=[0])
 
 
 _FIGURES = ("channels", "params", "flops", "memory", "true_flops", "true_params")

@@ -13,6 +13,7 @@ import torch
 from ranp import arguments
 from ranp.errors import DataError, StorageError, unknown_name
 from ranp.files import sealed
+from ranp.tables import Grid, html
 
 STAGES = ("raw", "balanced", "reweighted")
 FORMAT = sealed.Format("ranp.scoring.scores", 2, ("scores",), "Scores.save")
@@ -93,6 +94,14 @@ class Scores(Mapping[str, torch.Tensor]):
             f"Scores({len(self)} layers, {total} channels, stage={self.stage!r}, criterion={self.criterion!r}, "
             f"batches={self.batches}, excluded={sorted(self.excluded)})"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [("layer", "channels", "least", "mean", "largest")]
+        for name, values in self.channels.items():
+            least, mean, largest = (f"{float(figure):.3g}" for figure in (values.min(), values.mean(), values.max()))
+            rows.append((name, f"{len(values):,}", least, mean, largest))
+        left_out = [f"{name}: left out, {why}" for name, why in self.excluded.items()]
+        return html([repr(self), Grid(rows, left=[0]), *left_out])
 
     @property
     def included(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ranp.tables import Grid
 from ranp.tracing.labels import FILLER, RIGID, Classes, LabelSpace, Vector
 
 if TYPE_CHECKING:
@@ -221,8 +222,8 @@ def summed(pins: Iterable[Pin]) -> tuple[Pin, ...]:
     return tuple(replace(pin, channels=count) for pin, count in counted.most_common())
 
 
-def table(trace: Trace) -> str:
-    """A trace for people: one line for each group."""
+def parts(trace: Trace) -> list[str | Grid]:
+    """A trace for people: a table with one row for each group, and a line above and below."""
     groups = trace.groups()
     rows = [("channels", "can go", "layers", "joined by", "must stay")]
     for group in groups:
@@ -230,18 +231,12 @@ def table(trace: Trace) -> str:
         joined = [places(group.through)] if group.through else []
         joined += [f"equally many: {places(group.equal)}"] if group.equal else []
         rows.append((f"{group.channels:,}", f"{group.prunable:,}", listed(group.layers), "; ".join(joined), causes))
-    wide = [max(len(row[at]) for row in rows) for at in range(4)]
-    lines = [
-        f"{len(trace.layers)} layers in {len(groups)} groups; {trace.prunable:,} of {trace.channels:,} channels can go"
+    return [
+        f"{len(trace.layers)} layers in {len(groups)} groups; {trace.prunable:,} of {trace.channels:,} channels can go",
+        Grid(rows, left=(2, 3, 4)),
+        *([f"must stay: {_by_cause(trace.pins)}"] if trace.pins else []),
+        *([f"without a rule: {', '.join(trace.unknown)}"] if trace.unknown else []),
     ]
-    for one, two, layers, joined_by, stay in rows:
-        line = f"{one:>{wide[0]}}  {two:>{wide[1]}}  {layers:<{wide[2]}}  {joined_by:<{wide[3]}}  {stay}"
-        lines.append(line.rstrip())
-    if trace.pins:
-        lines.append(f"must stay: {_by_cause(trace.pins)}")
-    if trace.unknown:
-        lines.append(f"without a rule: {', '.join(trace.unknown)}")
-    return "\n".join(lines)
 
 
 def _by_cause(pins: Iterable[Pin]) -> str:

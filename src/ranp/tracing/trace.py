@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ranp.errors import PlanMismatchError, unknown_name
 from ranp.running.flops import OpCall
 from ranp.running.recording import LeafCall
+from ranp.tables import html
 
 if TYPE_CHECKING:
     from ranp.tracing.groups import Group, Links
@@ -156,9 +157,14 @@ class Trace:
         return f"Trace({len(self.layers)} layers, {self.prunable:,} of {self.channels:,} channels can go)"
 
     def __str__(self) -> str:
-        from ranp.tracing.groups import table
+        from ranp.tracing.groups import parts
 
-        return table(self)
+        return "\n".join(map(str, parts(self)))
+
+    def _repr_html_(self) -> str:
+        from ranp.tracing.groups import parts
+
+        return html(parts(self))
 
     def groups(self) -> tuple[Group, ...]:
         """Layers whose channels stand or fall together, through what, and what must stay: each layer in one group."""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
@@ -91,7 +90,7 @@ def test_a_killed_cell_goes_on_to_the_same_end(done: Place, tmp_path: Path) -> N
         folder = place.of(cell("full"))
         while not list(folder.glob("checkpoint-*")) and running.poll() is None:
             time.sleep(0.01)
-        running.send_signal(signal.SIGKILL)
+        running.kill()
     result = run_all([cell("full")], place)[0]  # waits until the orphaned worker has let go of the cell
     assert weights(folder) == weights(done.of(cell("full")))
     assert result == replace(read(done.of(cell("full"))), epochs=result.epochs)  # type: ignore[type-var]

@@ -11,6 +11,7 @@ from typing import Any
 from ranp.choosing.plan.classes import ChannelClasses, check
 from ranp.errors import PlanMismatchError
 from ranp.files import atomic
+from ranp.tables import Grid, html
 
 DIMENSIONS = 1024
 """No tensor and no attribute that a network keeps widths in has more."""
@@ -145,6 +146,18 @@ class Plan:
     def widths(self) -> dict[str, int]:
         """Layer name to the number of channels it keeps."""
         return {layer: len(indices) for layer, indices in self.kept.items()}
+
+    def _repr_html_(self) -> str:
+        from ranp.choosing.plan.notation import format_indices
+
+        rows = [("layer", "channels", "kept", "which")]
+        for name, indices in self.kept.items():
+            which = "all" if len(indices) == self.channels[name] else format_indices(indices)
+            rows.append((name, str(self.channels[name]), str(len(indices)), which))
+        sparsity = self.sparsity
+        title = f"{sparsity.removed} of {sparsity.channels} channels removed ({sparsity.of_channels:.2%})"
+        altered = ["edited since it was made"] if self.altered else []
+        return html([title, Grid(rows, left=(0, 3)), *self.notes, *altered])
 
     def diff(self, other: Plan) -> tuple[Change, ...]:
         """What ``other`` decides differently, layer by layer; empty if both keep the same channels."""
