@@ -107,3 +107,28 @@ def test_a_grouped_transposed_convolution_of_which_each_group_keeps_one_channel_
     )
     for numbers in (False, True):
         check(program, 0.7, "network", 0, numbers=numbers)
+
+
+def test_pairs_that_keep_equal_counts_are_not_only_tried_from_their_ends() -> None:
+    """Numbers drawn for each of two channels stay right while the first one stays: a trial must take that one."""
+    plain = (1, False, 1, "none", 1, "none")
+    program = Program(
+        dims=3,
+        in_channels=1,
+        nodes=(
+            Node("conv", (0,), 9, plain),
+            Node("counted", (1,), 9, ("tensor",)),
+            Node("conv", (1,), 2, plain),
+            Node("conv", (1,), 2, plain),
+            Node("swap", (1,), 9, (3,)),
+            Node("shuffle", (1,), 9, (3,)),
+            Node("conv", (1,), 2, plain),
+            Node("product", (1, 1), 9, ()),
+            Node("conv", (1,), 3, (1, False, 3, "none", 1, "none")),
+            Node("counted", (3,), 2, ("seeded",)),
+            Node("conv", (1,), 2, plain),
+        ),
+        heads=((2, 4, 5, 6, 7, 8, 9, 10, 11),),
+        pooled=False,
+    )
+    check(program, 0.3, "network", 88, numbers=True)

@@ -137,14 +137,14 @@ def narrowed(keep: Mask, classes: Classes, births: Births) -> Mask | None:
     sets, gone = Sets(classes, births), set[int]()
     stays = np.zeros(len(classes.ids), bool)
     stays[classes.ids[keep]] = True
-    for entry in classes.pieces:
+    for entry in classes.pieces:  # the first goes, so that code which counts from there is seen
         if len(entry[0]) == 2 and stays[np.concatenate(entry)].all():
-            gone.update(int(piece[1]) for piece in entry)
+            gone.update(int(piece[0]) for piece in entry)
     whole = [distinct for held, distinct in zip(sets.held, sets.distinct, strict=True) if held.all()]
     needed = {int(distinct[0]) for distinct in whole if len(distinct) == 1}
     for distinct in whole:
         if len(distinct) == 2 and stays[distinct].all() and not sets.ranked[distinct].any():
-            # The first goes, so that code which counts from there is seen, unless something would have nothing left.
+            # The first goes here too, unless something would have nothing left.
             first, second = map(int, distinct)
             goes, stays_alone = (second, first) if first in needed else (first, second)
             if goes not in needed and stays_alone not in gone:
