@@ -29,10 +29,12 @@ def test_the_seven_methods_of_the_paper() -> None:
 
 
 def test_the_methods_that_are_widths() -> None:
-    assert METHODS.names()[7:] == ("flat", "power", "balanced")
-    for name in METHODS.names()[7:]:
+    assert METHODS.names()[7:] == ("flat", "power", "balanced", "pretrained")
+    for name in METHODS.names()[7:10]:
         method = methods.resolve(name)
         assert (method.criterion, method.balance, method.resource, method.scope) == ("mpmg-sum", True, None, name)
+    of = methods.resolve("pretrained")
+    assert (of.criterion, of.balance, of.resource, of.scope) == ("neuron-mask", False, None, "layer")
     assert {methods.resolve(name).floor for name in METHODS} == {4}
 
 

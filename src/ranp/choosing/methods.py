@@ -117,6 +117,12 @@ for _method in (
         scope="balanced",
         description="widths that share a budget fairly by resolution and cost; needs a budget",
     ),
+    Method(
+        "pretrained",
+        criterion="neuron-mask",
+        scope="layer",
+        description="for trained weights: the same share of every layer, its channels by what the loss would lose",
+    ),
 ):
     register(_method)
 del _method

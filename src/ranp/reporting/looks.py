@@ -64,6 +64,7 @@ _TABLE: Mapping[str, Look] = {
     "flat": Look("flat widths", BLACK, "s", _DOTTED, "dash"),
     "power": Look("power-law widths", BLUE, "h", _DOTTED, "dashdot"),
     "balanced": Look("balanced widths", GREEN, "p", _DOTTED),
+    "pretrained": Look("pretrained", PURPLE, "X", _BROKEN, "longdash"),
 }
 METHODS = {method: replace(look, shade=f"var(--m{index})") for index, (method, look) in enumerate(_TABLE.items())}
 """Every method, those of the paper first, in the order in which networks are listed."""
