@@ -78,7 +78,7 @@ def compare(
         code, lightning, task, {"scale": scale, "settings": tuple(settings or ()), "data": data and str(data)},
         attribute, max_epochs, inputs or (), example, training, device,
     )  # fmt: skip
-    with progress_bars(lines=("cell", "failed", "step time")) as progress:
+    with progress_bars("comparing", lines=("cell", "failed", "step time")) as progress:
         found = run(
             subject=subject,
             out=out,

@@ -36,7 +36,7 @@ def demo(
         raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
     check_writable(out)
     settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
-    with progress_bars() as progress:
+    with progress_bars("demonstration") as progress:
         shown = run(out, settings, progress, jobs=jobs)
         page = write(
             [out],

@@ -30,7 +30,7 @@ def evaluate(
     run.finished_recipe()
     task, where = task_of(run, data, allow_missing=allow_missing)
     said = Trust(model, everything=trust)
-    with training.joined(device) as team, progress_bars(quiet=not team.leads) as progress:
+    with training.joined(device) as team, progress_bars(f"evaluating {folder}", quiet=not team.leads) as progress:
         figures = training.evaluate(folder, task, trust=said, team=team, progress=progress)
     if not team.leads:
         return

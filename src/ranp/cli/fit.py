@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ranp.cli.console import progress_bar, say, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_table
 from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, flag, options_of, step_of, takes
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def fit(
     from ranp.choosing.budgets import QUANTITIES
     from ranp.cli.preparation import make, prepare
     from ranp.errors import InfeasibleError
+    from ranp.progress import under
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
 
@@ -47,17 +48,18 @@ def fit(
     wanted = asked.batch or int(next(iter(tensors_in(given))).shape[0])
     network = make(setup.network, "cpu")
     at = with_space(given, space, wanted)
-    rooms = {
-        kind: room(network, at, allowed, replace(step, checkpointing=kind == "checkpointing"))
-        for kind in ("plain", "checkpointing")
-    }
-    now = rooms["checkpointing" if step.checkpointing else "plain"]
-    plan, refusal = None, ""
-    if now.needed > allowed:
-        try:
-            plan = _made_to_fit(network, setup, at, step, allowed)
-        except InfeasibleError as error:
-            refusal = str(error)
+    rooms, plan, refusal = {}, None, ""
+    with progress_bars(f"fitting {model}") as progress:
+        for number, kind in enumerate(("plain", "checkpointing")):
+            progress("the network as it is", number, 2, kind)
+            rooms[kind] = room(network, at, allowed, replace(step, checkpointing=kind == "checkpointing"))
+        progress("the network as it is", 2, 2, "")
+        now = rooms["checkpointing" if step.checkpointing else "plain"]
+        if now.needed > allowed:
+            try:
+                plan = _made_to_fit(network, setup, at, step, allowed, under(f"scoring {model}", progress))
+            except InfeasibleError as error:
+                refusal = str(error)
     edges = "x".join(map(str, space))
     where = f"batch {wanted} at {edges}"
     if as_json:
@@ -135,7 +137,7 @@ def _space(text: str, dims: int) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if len(parts) > 1 else (int(parts[0]),) * dims
 
 
-def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float) -> dict[str, float]:
+def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float, progress: Any) -> dict[str, float]:
     """What is left of the network's channels and costs by the plan that makes a step fit."""
     from ranp.cli.preparation import scored
     from ranp.costs.prices import Prices
@@ -143,9 +145,7 @@ def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float)
     from ranp.reporting.fit import plan_for
     from ranp.tracing.choice import Choice
 
-    quiet = setup.options.rule.needs != "gradients"
-    with progress_bar(f"scoring {setup.network.name}", quiet=quiet) as progress:
-        scores, found = scored(setup, network, at, progress)
+    scores, found = scored(setup, network, at, progress)
     selection = setup.options.selection(scores, found)
     plan = plan_for(selection, StepSetup(network, at, step), allowed, setup.options.floor)
     prices = Prices.of(found, setup.options.convention)

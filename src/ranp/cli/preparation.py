@@ -5,7 +5,7 @@ Everything that can be refused is refused here, before anything slow begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,6 +62,16 @@ class Setup:
     options: Options
     data: Data
     example: Any
+
+    @property
+    def count(self) -> int | None:
+        """How many batches are scored, where they say how many they are."""
+        try:
+            found = len(self.data.batches) if isinstance(self.data.batches, Sized) else None
+        except TypeError:  # a loader of an iterable data set
+            found = None
+        most = self.options.max_batches
+        return found if found is None or most is None else min(found, most)
 
 
 def prepare(model: str, options: Options, source: Mapping[str, Any], *, rank: int = 0, ranks: int = 1) -> Setup:

@@ -37,7 +37,7 @@ def report(
     check_target(out)
     if figures is not None:
         atomic.check_writable(figures / "a figure")
-    with progress_bars() as progress:
+    with progress_bars(f"report {out}") as progress:
         material = collect(folders, progress, trust=Trust(model, inputs or (), example, trust))
         atomic.write_atomic(out, page(material, title=title).encode("utf-8"))
         drawn = [] if figures is None else write_figures(material, figures)

@@ -56,7 +56,7 @@ def reproduce(
     chosen = [experiments.get(one) for one in (experiments.names() if name == ALL else (name,))]
     share = share_of(cell) if cell else None
     written: list[Path] = []
-    with progress_bars(lines=("cell", "failed", "table")) as progress:
+    with progress_bars(f"reproducing {name}", lines=("cell", "failed", "table")) as progress:
         for experiment in chosen:
             written += reproduce_one(
                 experiment,

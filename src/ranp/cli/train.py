@@ -74,7 +74,10 @@ def train(
         own = {name: more.pop(name) for name in ("method", "sparsity", "strength", "exact")}
         how = training.Pruning(size=prune_size, batches=prune_batches, batch=prune_batch, more=more, **own)
     found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
-    with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
+    with (
+        training.joined(device) as team,
+        progress_bars(f"training {task}", quiet=not team.leads, lines=("epoch",)) as progress,
+    ):
         if team.leads and found.source.summary:
             progress("data", 1, 1, found.source.summary)
         try:
