@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,25 @@ class DataError(RanpError):
 
 class StorageError(RanpError):
     """A file is missing, torn, tampered with, or not what it claims to be."""
+
+
+FULL_DISK = 28
+"""Exit status where no space is left to write to: it is no fault of the input, and the same command may go on later."""
+
+
+def exit_status(error: BaseException) -> int:
+    """What the command line ends with: that of a full disk if one is behind it, else the error's own.
+
+    >>> exit_status(UnsupportedError()), exit_status(OSError(errno.ENOSPC, "No space left on device"))
+    (2, 28)
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or getattr(cause, "status", None) == FULL_DISK:
+            return FULL_DISK
+        cause = cause.__cause__
+    return int(getattr(error, "status", 2 if isinstance(error, RanpError) else 1))
 
 
 _BRIEF = reprlib.Repr()

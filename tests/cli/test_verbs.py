@@ -75,7 +75,9 @@ def test_profile_takes_the_example_from_code(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_registered_networks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(TABLE) <= set(told(capsys, "profile", "--list").split())
+    names = told(capsys, "profile", "--list").split()
+    assert set(TABLE) <= set(names)
+    assert json.loads(told(capsys, "profile", "--list", "--json")) == names
 
 
 def prune_small(out: Path, *more: str) -> tuple[str, ...]:
@@ -202,7 +204,7 @@ def test_what_fails_while_writing_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(storage, "save", full_disk)
-    assert main(prune_small(tmp_path / "run")) == 2
+    assert main(prune_small(tmp_path / "run")) == 28
     assert "No space left" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -285,12 +287,15 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("profile a:b:c", "is not code"),
         ("prune unet3d-shapenet --dry-run", "Pass --sparsity"),
         ("prune unet3d-shapenet --dry-run --sparsity 1.2", "from 0 up to"),
-        ("prune unet3d-shapenet --dry-run --sparsity half", "--sparsity"),
+        ("prune unet3d-shapenet --dry-run --sparsity half", "--sparsity 'half' is not allowed"),
+        ("prune unet3d-shapenet --dry-run --sparsity=half", "--sparsity 'half' is not allowed"),
         ("prune unet3d-shapenet --dry-run --budget flop=5%", "did you mean 'flops'"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --sparsity 0.5", "are both given"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --budget flops=1G", "two budgets for flops"),
         ("prune unet3d-shapenet --dry-run --budget train-memory=8", "is not allowed"),
+        ("prune unet3d-shapenet --dry-run --budget train-memory=8G", "8GiB or 8GB?"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --optimizer adm", "did you mean 'adam'"),
+        ("prune unet3d-shapenet --dry-run --budget flops=5% --optimiser adm", "did you mean 'adam'"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --precision fp8", "unknown precision"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --round-to much", "--round-to much is not allowed"),
         ("prune unet3d-shapenet --sparsity 0.5", "--out DIR"),
@@ -309,11 +314,15 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("prune unet3d-shapenet --nonsense", "No such option"),
         ("fit unet3d-shapenet", "--memory"),
         ("fit unet3d-shapenet --memory 8", "--memory '8' is not an amount of memory"),
+        ("fit unet3d-shapenet --memory 8G", "8GiB or 8GB?"),
         ("fit unet3d-shapenet --memory 50%", "--memory '50%' is not an amount of memory"),
         ("fit unet3d-shapenet --memory 8GiB --size 9x9", "--size '9x9' is not allowed"),
         ("fit unet3d-shapenet --memory 8GiB --optimizer adm", "did you mean 'adam'"),
         (f"fit {CODE}:small --memory 8GiB", "nothing says what goes into"),
         ("prne", "prune"),
+        ("prune --nonsense", "Try 'ranp prune --help'"),
+        ("plan", "For example: ranp plan show"),
+        ("plan shwo", "Did you mean 'show'? Try 'ranp plan --help'"),
     ],
 )
 def test_a_refusal_is_one_line(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

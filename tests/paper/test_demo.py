@@ -119,7 +119,7 @@ def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
 def test_the_notes_say_what_it_is(shown: demo.Demonstration) -> None:
     text = " ".join(shown.comparison.notes)
     assert "Procedural" in text
-    assert text.startswith("flops=30% by balanced: 30.0% of the FLOPs, ")
+    assert text.startswith("flops=30% by balanced leaves 30.0% of the FLOPs, ")
     assert "2 epochs" in text
     assert len(shown.comparison.rows()[0]) == len(HEADER)
 

@@ -24,16 +24,14 @@ def demo(
     Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
     each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
     """
-    from importlib.util import find_spec
+    from ranp.cli import extras
 
-    from ranp.errors import UnsupportedError
+    extras.require(extras.REPORT)
     from ranp.files.atomic import check_writable
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
-    if find_spec("plotly") is None:  # better now than in some minutes
-        raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
     check_writable(out)
     settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
     with progress_bars("demonstration") as progress:

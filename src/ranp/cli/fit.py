@@ -112,18 +112,18 @@ def _given(setup: Setup) -> tuple[Any, Setup]:
 
 def _bytes(text: str) -> float:
     """An amount of memory as people write it."""
-    from ranp.choosing.budgets import Budget
+    from ranp.choosing.budgets import QUANTITIES
+    from ranp.costs.quantities import which_bytes
     from ranp.errors import UnsupportedError
 
     try:
-        budget = Budget.parse(f"train-memory={text}")
+        share, amount = QUANTITIES.get("train-memory").parse(text)
     except UnsupportedError:
-        budget = None
-    if budget is None or budget.share is not None:
-        raise UnsupportedError(
-            f"--memory {text!r} is not an amount of memory. Pass a number with its unit: 8GiB, 500MB."
-        )
-    return budget.amount
+        share, amount = 0.0, 0.0
+    if share is not None:
+        wanted = which_bytes(text) or "Pass a number with its unit: 8GiB, 500MB."
+        raise UnsupportedError(f"--memory {text!r} is not an amount of memory. {wanted}")
+    return amount
 
 
 def _space(text: str, dims: int) -> tuple[int, ...]:

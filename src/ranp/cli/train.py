@@ -55,6 +55,7 @@ def train(
     bit by bit as if it had not been.
     """
     from ranp.choosing.plan import Plan
+    from ranp.cli import extras
     from ranp.errors import PlanMismatchError, UnsupportedError
     from ranp.files import atomic
     from ranp.paper import tasks, training
@@ -64,7 +65,7 @@ def train(
         raise UnsupportedError("--plan and --sparsity or --budget all say what to remove. Pass one of them.")
     if method is not None and not asks:
         raise UnsupportedError(f"--method {method} goes with --sparsity or --budget. Pass both, or neither.")
-    tasks.get(task)
+    extras.require(extras.of_task(tasks.get(task), data))
     atomic.check_writable(out)
     cut = None if plan is None else Plan.load(plan)
     how = None

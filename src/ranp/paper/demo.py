@@ -198,7 +198,7 @@ def _story(settings: Settings, contenders: Sequence[Contender]) -> str:
         f"{median_ratio(ours.seconds, full.seconds):.0%} of the time of a step",
         f"{ours.miou / full.miou:.0%} of the mIoU",
     )
-    return f"{settings.budget} by {ours.name}: {', '.join(shares)}."
+    return f"{settings.budget} by {ours.name} leaves {', '.join(shares)}."
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:
