@@ -329,9 +329,52 @@ def test_a_refusal_is_one_line(arguments: str, message: str, capsys: pytest.Capt
     assert message in refused(capsys, *arguments.split())
 
 
-def test_what_is_not_the_users_input_has_another_status(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("profile", f"{CODE}:broken", "--input", "1x1x6x6x6")
-    assert "ZeroDivisionError: the answer is not defined" in refused(capsys, *arguments, status=1)
+@pytest.mark.parametrize(
+    ("arguments", "whose"),
+    [
+        (f"profile {CODE}:broken --input 1x1x6x6x6", f"MODEL '{CODE}:broken'"),
+        (f"profile {CODE}:small --example {CODE}:broken", f"--example '{CODE}:broken'"),
+        (f"search {CODE}:small --batches {CODE}:broken --loss {CODE}:loss", f"--batches '{CODE}:broken'"),
+        (f"search {CODE}:small --batches {CODE}:batches --loss {CODE}:Broken", f"--loss '{CODE}:Broken'"),
+        (f"search {CODE}:broken --batches {CODE}:batches --loss {CODE}:loss", f"MODEL '{CODE}:broken'"),
+        (f"search {CODE}:small --batches {CODE}:batches --loss {CODE}:broken_loss", "the loss"),
+        (f"search {CODE}:small --batches {CODE}:broken_batches --loss {CODE}:loss", "batches"),
+        (f"search {CODE}:runs_not --batches {CODE}:batches --loss {CODE}:loss", "the network does not run"),
+    ],
+)
+def test_code_of_the_users_that_fails_is_named_with_its_line(
+    arguments: str, whose: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.support import networks_to_name as code
+
+    said = refused(capsys, *arguments.split())
+    assert said.startswith(f"error: {whose}")
+    assert "ZeroDivisionError: the answer is not defined" in said
+    assert f", at {code.__file__} line {code.FAILS}" in said
+    assert ("That is your code" in said) or "does not run" in said
+
+
+def test_code_that_cannot_be_imported_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "lacks_a_package.py").write_text("import no_such_package\n")
+    (tmp_path / "ends_badly.py").write_text("x = 1\n1 / 0\n")
+    told = refused(capsys, "profile", "lacks_a_package:net")
+    assert "MODEL 'lacks_a_package:net': lacks_a_package needs 'no_such_package', which is not installed" in told
+    told = refused(capsys, "profile", "ends_badly:net")
+    assert f"ZeroDivisionError: division by zero, at {tmp_path / 'ends_badly.py'} line 2. That is your code" in told
+
+
+def test_what_is_not_the_users_input_has_another_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ours(*_: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr("ranp.paper.naming.find_network", ours)
+    assert "ZeroDivisionError: a fault of ours" in refused(capsys, "profile", "x", status=1)
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:

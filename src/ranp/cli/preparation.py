@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ranp.errors import UnsupportedError
-from ranp.paper.naming import Network, code, find_example, find_network, needed_example, with_options
+from ranp.paper.naming import Network, code, find_example, find_network, needed_example, running, with_options
 
 if TYPE_CHECKING:
     from torch import nn
@@ -178,8 +178,8 @@ def find_data(
             )
         pairs, chosen = code(batches, "--batches"), code(loss, "--loss")
         return Data(
-            pairs() if callable(pairs) else pairs,
-            chosen() if isinstance(chosen, type) else chosen,
+            running(f"--batches {batches!r}", pairs) if callable(pairs) else pairs,
+            running(f"--loss {loss!r}", chosen) if isinstance(chosen, type) else chosen,
             used={"batches": batches, "loss": loss},
         )
     if name is None and network.name in models.names():
