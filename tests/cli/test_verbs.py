@@ -156,6 +156,24 @@ def test_a_dry_run_tells_the_predicted_costs_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_less_than_was_asked_for_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.support import networks_to_name as code
+
+    words = f"prune {CODE}:coupled --batches {CODE}:batches --loss {CODE}:loss --dry-run --no-tune --sparsity"
+    text = told(capsys, *words.split(), "0.4")
+    asked = {"sparsity": 0.4}
+    plain = ranp.prune(code.coupled(), code.batches(), code.loss, **asked).plan.sparsity
+    exact = ranp.prune(code.coupled(), code.batches(), code.loss, exact=True, **asked).plan.sparsity
+    (line,) = [line for line in text.splitlines() if " asked for, " in line]
+    assert line.startswith(f"40.00% asked for, {plain.of_channels:.2%} removed: coupled layers keep ")
+    assert "2 channels must stay, those of the output layers among them" in line
+    assert f"--exact removes {exact.removed} of {exact.channels} channels ({exact.of_channels:.2%}, " in line
+    assert exact.removed > plain.removed
+    assert " asked for, " not in told(capsys, *words.split(), "0.4", "--exact")
+    assert "; --exact removes no more here." in told(capsys, *words.split(), "0.3")
+    assert " asked for, " not in told(capsys, *words.split(), "0")
+
+
 def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.support import networks_to_name as code
 

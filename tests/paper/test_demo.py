@@ -153,6 +153,10 @@ def test_the_command(
         assert cell in text
     assert "Procedural shapes" in text
     assert seen == [Settings(seed=4, epochs=9)]
+    assert main(["demo", "--out", str(shown.folder), "--seed", "4", "--epochs", "9", "--resume", "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [Path(name).name for name in files] == ["report.html", "table.md", "comparison.json"]
+    assert seen == [Settings(seed=4, epochs=9)] * 2  # it goes on by itself: the flag asks for nothing else
     page = (shown.folder / "report.html").read_text(encoding="utf-8")
     assert "Slim networks of one budget" in page
     for one in shown.comparison.contenders:

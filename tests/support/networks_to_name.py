@@ -23,6 +23,25 @@ def small() -> nn.Module:
     )
 
 
+def coupled() -> nn.Module:
+    """A network whose layers add up, so that they keep equally many channels."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Conv3d(1 if i == 0 else WIDTH, WIDTH, 3, padding=1) for i in range(3))
+            self.head = nn.Conv3d(WIDTH, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layers[0](x)
+            for layer in self.layers[1:]:
+                x = x + layer(x).relu()
+            return self.head(x)
+
+    torch.manual_seed(0)
+    return Residual()
+
+
 def two_inputs() -> nn.Module:
     """A network that is called with two tensors."""
 

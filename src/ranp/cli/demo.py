@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import Jobs, Json, flag
+from ranp.cli.options import RUN, Jobs, Json, flag
 
 
 def demo(
@@ -16,6 +16,7 @@ def demo(
     epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 16,
     size: Annotated[int, flag("Edge of the volumes.", min=8)] = 16,
     seed: Annotated[int, flag("Of weights, objects and batches.", min=0)] = 0,
+    resume: Annotated[bool, flag("Go on where it was stopped, which it does unasked, too.", RUN, "--resume")] = False,
     jobs: Jobs = min(2, os.cpu_count() or 1),
     as_json: Json = False,
 ) -> None:

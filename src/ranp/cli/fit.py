@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, flag, options_of, step_of, takes
+from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, as_words, flag, options_of, step_of, takes
 
 if TYPE_CHECKING:
     from ranp.cli.preparation import Setup
@@ -40,8 +43,9 @@ def fit(
 
     shown, asked = QUANTITIES.get("train-memory").format, step_of(training, source)
     allowed, step = _bytes(memory), replace(asked, batch=None)
-    if source["task"] is None and source["batches"] is None:
-        pruning = {**pruning, "criterion": pruning["criterion"] or "magnitude"}
+    assumed = source["task"] is None and source["batches"] is None and pruning["criterion"] is None
+    if assumed:
+        pruning = {**pruning, "criterion": "magnitude"}
     setup = prepare(model, options_of(pruning), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
@@ -86,18 +90,46 @@ def fit(
         ],
         title=f"{model}, {step.optimiser}, {step.precision}, {shown(allowed)}",
     )
+    words = _typed(model, {**source, **pruning, **training, "memory": memory, "size": size})
     if now.needed <= allowed:
-        say(f"{where} fits as it is: {shown(now.needed)}")
+        say(f"{where} fits as it is: {shown(now.needed)}. What twice the largest batch would take:")
+        say(f"  ranp fit {words({'batch': 2 * now.batch})}")
     elif plan is not None:
         say(
             f"{where} fits with a sparsity of {plan['sparsity']:.2%} "
             f"({setup.options.how.name}, {setup.options.rule.name}):\n"
-            f"  {plan['kept']} of {plan['channels']} channels, {plan['flops']:.1%} of the FLOPs, "
-            f"{plan['params']:.1%} of the parameters, {shown(plan['train_memory'])} at the peak\n"
-            f"  ranp prune {model} ... --budget train-memory={memory}"
+            f"  {plan['kept']} of {plan['channels']} channels, {plan['flops']:.1%} of the FLOPs and "
+            f"{plan['params']:.1%} of the parameters are left, {shown(plan['train_memory'])} at the peak\n"
+            "To make it:"
         )
+        more = {"batch": wanted, "budget": f"train-memory={memory}", "out": f"runs/{_plain(model)}"}
+        say(f"  ranp prune {words({**more, **_inputs(at), 'memory': None, 'size': None})}")
+        if assumed:
+            say("With --task, or --batches and --loss, instead of --criterion magnitude, channels are ranked on data.")
     else:
         say(f"{where} does not fit at any sparsity: {refusal}")
+        less = {"batch": wanted // 2} if step.checkpointing and wanted > 1 else {"checkpointing": True}
+        say(f"To ask for less:\n  ranp fit {words(less)}")
+
+
+def _typed(model: str, given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
+    """A command for this network with the flags that were given, some of them changed."""
+    return lambda changes: shlex.join([model, *as_words({**given, **changes})])
+
+
+def _inputs(at: Any) -> dict[str, Any]:
+    """Flags for inputs of these shapes, if shapes say all that there is to say of them."""
+    from torch import Tensor
+
+    tensors = [at] if isinstance(at, Tensor) else at
+    if not isinstance(tensors, list | tuple) or not all(isinstance(one, Tensor) for one in tensors):
+        return {}
+    return {"inputs": ["x".join(map(str, one.shape)) for one in tensors], "example": None}
+
+
+def _plain(model: str) -> str:
+    """The name of a network as that of a folder."""
+    return re.sub(r"[^\w.-]+", "-", model)
 
 
 def _given(setup: Setup) -> tuple[Any, Setup]:

@@ -209,6 +209,22 @@ def _default(name: str, annotation: Any) -> Any:
     return DEFAULTS[name] if name in DEFAULTS else False if get_args(annotation)[0] is bool else None
 
 
+def as_words(given: Mapping[str, Any]) -> list[str]:
+    """These flags as they would be typed, but for those that say no more than their defaults.
+
+    >>> as_words({"method": "ranp-f", "inputs": ["1x1x8x8x8"], "max_batches": 4, "exact": True, "task": None})
+    ['--input', '1x1x8x8x8', '--max-batches', '4', '--exact']
+    """
+    words = []
+    for name, value in given.items():
+        option = "--" + {"inputs": "input"}.get(name, name.replace("_", "-"))
+        if value is None or value is False or value == DEFAULTS.get(name):
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            words += [option] if one is True else [option, str(one)]
+    return words
+
+
 def options_of(given: Mapping[str, Any], **more: Any) -> Options:
     """The options that these flags ask for.
 

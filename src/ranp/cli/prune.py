@@ -39,7 +39,7 @@ def prune(
 
     from ranp import prune as prune_network
     from ranp.choosing.budgets import QUANTITIES
-    from ranp.cli.preparation import make, prepare
+    from ranp.cli.preparation import make, prepare, shortfall
     from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
     from ranp.reporting.folder import RunFolder, shapes_of, versions, write_run
@@ -88,6 +88,10 @@ def prune(
             show_json({**pruned.report.to_dict(), **more, "files": [str(path) for path in written]})
             return
         say(str(pruned.report))
+        if options.sparsity is not None and (
+            why := shortfall(pruned.plan, options.selection(pruned.scores, pruned.trace))
+        ):
+            say(f"\n{why}")
         if predicted is not None:
             before, after = map(QUANTITIES.get("train-memory").format, predicted)
             parts = [f"batch {step.batch}" if step.batch else "batch of the input", step.optimiser, step.precision]
