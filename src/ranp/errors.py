@@ -76,6 +76,8 @@ def speaking_flags() -> Iterator[None]:
 
 
 _NOTHING = object()
+_ONE_EACH = {"rates": "rate", "budgets": "budget", "arms": "arm", "inputs": "input"}
+"""Arguments that hold several, and the flag that is repeated for each."""
 
 
 def asked(name: str, value: object = _NOTHING, text: str = "") -> str:
@@ -89,7 +91,7 @@ def asked(name: str, value: object = _NOTHING, text: str = "") -> str:
     """
     if not _FLAGS.get():
         return f"{name}=" if value is _NOTHING else f"{name}={text or brief(value)}"
-    flag = "--" + name.replace("_", "-")
+    flag = "--" + _ONE_EACH.get(name, name).replace("_", "-")
     if value is _NOTHING or value is True:
         return flag
     if isinstance(value, list | tuple):

@@ -340,6 +340,11 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("prne", "prune"),
         ("prune --nonsense", "Try 'ranp prune --help'"),
         ("plan", "For example: ranp plan show"),
+        ("train shapenet --epochs 3 --out x", "such as --set epochs=VALUE. Try 'ranp train --help'"),
+        ("train shapenet --out x --no-such-thing", "No such option: --no-such-thing. Try 'ranp train --help'"),
+        ("prune unet3d-shapenet --min-channels 0", "--min-channels '0' is not allowed: input should be"),
+        (f"search {CODE}:small --input 1x1x6x6x6 --method random --keep no", "--keep matches no layer"),
+        ("demo --budget flops=900% --out x", "'900%' is not allowed"),
         ("plan shwo", "Did you mean 'show'? Try 'ranp plan --help'"),
     ],
 )

@@ -11,6 +11,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Annotated
 
 import typer
@@ -87,18 +88,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show = getattr(error, "format_message", None)  # what the parser of the command line refuses
         if callable(show):
             path = getattr(getattr(error, "ctx", None), "command_path", "ranp")
-            return _fail(f"{_refusal(error, given) or show()} Try '{path} --help'.", 2, debug)
+            reason = _refusal(error, given) or show()
+            return _fail(f"{reason}{'' if reason.endswith(('.', '?')) else '.'} Try '{path} --help'.", 2, debug)
         return _fail(f"{type(error).__name__}: {error}", exit_status(error), debug)
     return status if isinstance(status, int) else 0
 
 
 def _refusal(error: Exception, given: Sequence[str]) -> str:
-    """A value that the parser refuses, with the value, which it leaves out itself; empty for other errors."""
+    """What the parser does not say itself: the value that it refuses, where a setting goes; empty for other errors."""
+    option = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    if option and given[0] == "train":
+        from ranp.paper.recipe import Recipe
+
+        if option in {field.name for field in fields(Recipe)}:
+            return f"No such option: --{option}. The recipe is changed with --set, such as --set {option}=VALUE."
     names: Sequence[str] = getattr(getattr(error, "param", None), "opts", ())
     split = [part for word in given for part in (word.split("=", 1) if word.startswith("--") else [word])]
     value = next((after for word, after in itertools.pairwise(split) if word in names), None)
     reason = str(getattr(error, "message", "")).rstrip(".")
-    return f"{names[0]} {value!r} is not allowed: {reason}." if value is not None and reason else ""
+    return f"{names[0]} {value!r} is not allowed: {reason[0].lower()}{reason[1:]}." if value and reason else ""
 
 
 def _fail(reason: str, status: int, debug: bool) -> int:

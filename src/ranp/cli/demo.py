@@ -28,12 +28,14 @@ def demo(
     from ranp.cli import extras
 
     extras.require(extras.REPORT)
+    from ranp.choosing.budgets import parse_all
     from ranp.files.atomic import check_writable
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
     check_writable(out)
+    parse_all(budget)  # what cannot be read is refused before the full network is trained
     settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
     with progress_bars("demonstration") as progress:
         shown = run(out, settings, progress, jobs=jobs)

@@ -68,7 +68,7 @@ def export(
     say(f"wrote {made.path} ({made.format}, {made.path.stat().st_size / 2**20:.2f} MiB)")
     for name in made.inputs:
         spans = [span for span in made.dynamic if span.input == name]
-        sizes = "; ".join(f"{'batch' if s.dimension == 0 else f'dimension {s.dimension}'} {s}" for s in spans)
+        sizes = "; ".join(f"{'batch' if s.dimension == 0 else f'dimension {s.dimension}'}: {s}" for s in spans)
         say(f"input {name}: {sizes or 'fixed sizes'}")
     for reason in made.reasons:
         say(f"note: {reason}")

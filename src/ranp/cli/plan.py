@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from ranp.choosing.plan import Change
 
 plan = typer.Typer(help="Look at plans and change them.", cls=Group)
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
+
+
+def _plan_in(path: Path) -> Path:
+    return path / "plan.json" if path.is_dir() else path
+
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A plan.json, or the run folder it is in.", callback=_plan_in)
+]
 
 
 @plan.callback(invoke_without_command=True)

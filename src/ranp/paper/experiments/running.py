@@ -174,7 +174,8 @@ def run_all(
                 told("cell", done, len(wanted), found)
         left = taken
     if failed:
-        names = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        names = "; ".join(f"{name}: {str(reason).rstrip('.')}" for name, reason in list(failed.items())[:3])
+        names += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
         raise RanpError(
             f"{len(failed)} of {len(wanted)} cells could not be run: {names}. The others are finished; mend it and run "
             "the same command again."
