@@ -107,7 +107,10 @@ def test_files_are_complete_and_load(shown: demo.Demonstration) -> None:
 
 
 def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
-    again = demo.run(shown.folder, TINY)
+    told: list[tuple[str, int, int, str]] = []
+    again = demo.run(shown.folder, TINY, lambda *message: told.append(message))
+    counted = [message[1:] for message in told if message[0] == "network"]
+    assert counted == [(number, len(shown.runs), name) for number, name in enumerate(shown.runs, 1)]
     assert [one.losses for one in again.comparison.contenders] == [one.losses for one in shown.comparison.contenders]
     for name, run in shown.runs.items():
         tensors = again.runs[name].model.state_dict()

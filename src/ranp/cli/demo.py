@@ -37,7 +37,7 @@ def demo(
     check_writable(out)
     parse_all(budget)  # what cannot be read is refused before the full network is trained
     settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
-    with progress_bars("demonstration") as progress:
+    with progress_bars("demonstration", lines=("network",)) as progress:
         shown = run(out, settings, progress, jobs=jobs)
         page = write(
             [out],

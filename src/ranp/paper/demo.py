@@ -135,9 +135,11 @@ def run(
     settings, folder = Settings() if settings is None else settings, Path(out)
     task, told = tasks.get("shapenet"), progress or silent
     names = (FULL, *METHODS)
-    for _, refused in side_by_side(partial(_begun, settings=settings, folder=folder), names, jobs=jobs, told=told):
+    work = partial(_begun, settings=settings, folder=folder)
+    for number, (name, refused) in enumerate(side_by_side(work, names, jobs=jobs, told=told), 1):
         if refused is not None:
             raise refused
+        told("network", number, len(names), name)
     runs = {name: _trained(name, settings, folder) for name in names}
     networks = {name: one.model for name, one in runs.items()}
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
