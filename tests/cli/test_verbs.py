@@ -356,6 +356,7 @@ def test_a_refusal_is_one_line(arguments: str, message: str, capsys: pytest.Capt
     ("arguments", "whose"),
     [
         (f"profile {CODE}:broken --input 1x1x6x6x6", f"MODEL '{CODE}:broken'"),
+        (f"profile {CODE}:runs_not --input 1x1x6x6x6", "Sequential does not run on this example"),
         (f"profile {CODE}:small --example {CODE}:broken", f"--example '{CODE}:broken'"),
         (f"search {CODE}:small --batches {CODE}:broken --loss {CODE}:loss", f"--batches '{CODE}:broken'"),
         (f"search {CODE}:small --batches {CODE}:batches --loss {CODE}:Broken", f"--loss '{CODE}:Broken'"),
