@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ranp.errors import DataError, RanpError, UnsupportedError
+from ranp.errors import FULL_DISK, DataError, RanpError, UnsupportedError, exit_status
 from ranp.workers import side_by_side
 from tests.support import pieces, processes
 
@@ -39,6 +39,15 @@ def test_processes_of_a_pool_share_the_cores() -> None:
     found = dict(side_by_side(pieces.threads, list(range(6)), jobs=2))
     assert len({pid for pid, _ in found.values()}) == 2  # type: ignore[misc]
     assert {count for _, count in found.values()} == {max(1, (os.cpu_count() or 1) // 2)}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_full_disk_is_known_wherever_it_was(jobs: int) -> None:
+    found = [error for _, error in side_by_side(pieces.full_disk, [1, 2], jobs=jobs) if isinstance(error, RanpError)]
+    assert [exit_status(error) for error in found] == [FULL_DISK] * 2
+    told = RanpError("cells could not be run")
+    told.__cause__ = found[0]
+    assert exit_status(told) == FULL_DISK
 
 
 def test_a_killed_process_of_a_pool_is_one_clear_error() -> None:

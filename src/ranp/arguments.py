@@ -28,6 +28,8 @@ LARGEST_SEED = 2**63 - 1
 Kind = TypeVar("Kind")
 _OURS = os.path.dirname(__file__) + os.sep
 _PYTHONS = (sysconfig.get_paths()["stdlib"] + os.sep, "<frozen ")
+_SENT = "\nOriginal Traceback"
+"""Torch sends errors of a loader's workers as text."""
 _TORCHS = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -195,8 +197,9 @@ def blamed(whose: str, when: str = "", error: type[RanpError] = DataError) -> It
     except RanpError:
         raise
     except Exception as cause:  # It may raise anything.
+        check = "Check" if _place(cause)[0] is None else "That is your code: check"
         raise error(
-            f"{whose} failed{f' {when}' if when else ''}: {told(cause)}. Check it and what it is given."
+            f"{whose} failed{f' {when}' if when else ''}: {told(cause)}. {check} it and what it is given."
         ) from cause
 
 
@@ -206,15 +209,22 @@ def told(error: BaseException) -> str:
     Frames of the user's files come first, then of other packages; those of Python, torch and this package say nothing.
     """
     text = str(error).strip()
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     said = f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"
-    if "\nOriginal Traceback" in text:  # torch sends errors of a loader's workers as text
-        frames += [(name, int(line)) for name, line in re.findall(r'File "(.+?)", line (\d+)', text)]
+    if _SENT in text:
         said = text.splitlines()[-1]
+    own, apart = _place(error)
+    place = own or apart
+    return said[:300].rstrip(". ") + (f", at {place[0]} line {place[1]}" if place else "")
+
+
+def _place(error: BaseException) -> tuple[tuple[str, int | None] | None, tuple[str, int | None] | None]:
+    """The last line of the user's own files that an error came through, and the last of a package's."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if _SENT in str(error):
+        frames += [(name, int(line)) for name, line in re.findall(r'File "(.+?)", line (\d+)', str(error))]
     apart = [frame for frame in frames if not frame[0].startswith((_OURS, _TORCHS)) and not _of_python(frame[0])]
     own = [frame for frame in apart if f"{os.sep}site-packages{os.sep}" not in frame[0]]
-    place = next((f", at {name} line {line}" for name, line in reversed(own or apart)), "")
-    return said[:300].rstrip(". ") + place
+    return next(reversed(own), None), next(reversed(apart), None)
 
 
 def _of_python(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,25 @@ class StorageError(RanpError):
     """A file is missing, torn, tampered with, or not what it claims to be."""
 
 
+FULL_DISK = 28
+"""Exit status where no space is left to write to: it is no fault of the input, and the same command may go on later."""
+
+
+def exit_status(error: BaseException) -> int:
+    """What the command line ends with: that of a full disk if one is behind it, else the error's own.
+
+    >>> exit_status(UnsupportedError()), exit_status(OSError(errno.ENOSPC, "No space left on device"))
+    (2, 28)
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or getattr(cause, "status", None) == FULL_DISK:
+            return FULL_DISK
+        cause = cause.__cause__
+    return int(getattr(error, "status", 2 if isinstance(error, RanpError) else 1))
+
+
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 60
 
@@ -56,6 +76,8 @@ def speaking_flags() -> Iterator[None]:
 
 
 _NOTHING = object()
+_ONE_EACH = {"rates": "rate", "budgets": "budget", "arms": "arm", "inputs": "input"}
+"""Arguments that hold several, and the flag that is repeated for each."""
 
 
 def asked(name: str, value: object = _NOTHING, text: str = "") -> str:
@@ -69,7 +91,7 @@ def asked(name: str, value: object = _NOTHING, text: str = "") -> str:
     """
     if not _FLAGS.get():
         return f"{name}=" if value is _NOTHING else f"{name}={text or brief(value)}"
-    flag = "--" + name.replace("_", "-")
+    flag = "--" + _ONE_EACH.get(name, name).replace("_", "-")
     if value is _NOTHING or value is True:
         return flag
     if isinstance(value, list | tuple):

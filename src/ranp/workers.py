@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ranp.errors import RanpError, UnsupportedError
+from ranp.errors import RanpError, UnsupportedError, exit_status
 from ranp.progress import Labelled, silent
 
 Item = TypeVar("Item")
@@ -100,7 +100,11 @@ def _outcome(result: Callable[[], Value]) -> Value | RanpError:
 
 
 def _with_progress(work: Work[Item, Value], item: Item) -> Value:
-    return work(item, _told)
+    try:
+        return work(item, _told)
+    except RanpError as error:
+        error.status = exit_status(error)  # type: ignore[attr-defined]  # its cause stays in this process
+        raise
 
 
 def _begin(threads: int, messages: Any) -> None:

@@ -165,6 +165,7 @@ KINDS: dict[str, Kind] = {
     "setting out of range": Kind(f"{SHAPENET} --set batch=0", "batch", "batch=0", "must be at least 1"),
     "setting without a value": Kind(f"{SHAPENET} --set epochs", "--set", "'epochs'", "For example --set epochs=10"),
     "setting that is not a number": Kind(f"{SHAPENET} --set learning_rate=nan", "learning_rate", "nan", "be finite"),
+    "unknown optimizer": Kind(f"{SHAPENET} --set optimizer=sdg", "optimiser", "'sdg'", "did you mean 'sgd'"),
     "unknown optimiser": Kind(f"{SHAPENET} --set optimiser=sdg", "optimiser", "'sdg'", "did you mean 'sgd'"),
     "unknown network": Kind(f"{SHAPENET} --set network=unet", "network", "'unet'", "Allowed: "),
     "network without such an argument": Kind(

@@ -51,7 +51,7 @@ def test_onnx_computes_what_the_slim_network_does(run: Path, capsys: pytest.Capt
     file = run.parent / "net.onnx"
     text = told(capsys, "export", run, "--trust", "--format", "onnx", "--out", file)
     assert text.startswith(f"wrote {file} (onnx, ")
-    assert "input input: batch 1 up; dimension 2 1 up" in text
+    assert "input input: batch: 1 up; dimension 2: 1 up" in text
     assert "checked at 2x1x6x6x6: off by" in text
     network = ranp.load(run / "model.safetensors", code.small).eval()
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -128,6 +128,7 @@ def test_refusals_are_one_line_and_write_nothing(
     assert "it has no recipe.json" in refused(capsys, "export", folder, *out)
     assert "no folder" in refused(capsys, "export", run, "--format", "onnx", "--out", folder / "deep" / "net")
     assert "opset 18" in refused(capsys, "export", run, *out, "--opset", "18")
+    assert "--opset 3 cannot be had" in refused(capsys, "export", run, "--trust", "--out", file, "--opset", "3")
     assert "does not run on" in refused(capsys, "export", run, *out, "--input", "1x2x4x4x4")
     assert "does not have" in refused(capsys, "export", run, *out, "--model", f"{CODE}:two_inputs")
     with monkeypatch.context() as patch:

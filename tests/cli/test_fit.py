@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +19,14 @@ CODE = "tests.support.networks_to_name"
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
     assert main(["fit", f"{CODE}:small", "--input", "1x1x16x16x16", *arguments, "--json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def pasted(text: str, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    """Runs the command that was printed last."""
+    (line,) = [line.strip() for line in text.splitlines() if line.startswith("  ranp ")]
+    assert main([*shlex.split(line)[1:], *more, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
@@ -53,7 +63,22 @@ def test_what_makes_a_wanted_batch_and_size_fit(data: tuple[str, ...], capsys: p
     assert main(["fit", f"{CODE}:small", "--input", "1x1x16x16x16", *wanted, *data]) == 0
     text = capsys.readouterr().out
     assert f"{plan['sparsity']:.2%}" in text
-    assert "--budget train-memory=" in text
+    assert "of the parameters are left" in text
+    assert ("instead of --criterion magnitude" in text) == (not data)
+    made = pasted(text, capsys, "--dry-run")
+    (budget,) = made["settings"]["budget"]
+    assert budget["after"] <= memory
+    assert made["settings"]["criterion"] == ("magnitude" if not data else "mpmg-sum")
+
+
+def test_what_fits_ends_with_the_next_question(capsys: pytest.CaptureFixture[str]) -> None:
+    memory = int(3.5 * peak(1))
+    assert main(["fit", f"{CODE}:small", "--input", "1x1x16x16x16", "--memory", f"{memory}B"]) == 0
+    text = capsys.readouterr().out
+    assert "fits as it is" in text
+    found = pasted(text, capsys)
+    assert not found["fits"]
+    assert found["memory"] == memory
 
 
 def test_what_cannot_fit_says_how_small_it_can_be(capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,4 +86,6 @@ def test_what_cannot_fit_says_how_small_it_can_be(capsys: pytest.CaptureFixture[
     assert found["plan"] is None
     assert "The smallest possible is train-memory=" in str(found["refusal"])
     assert main(["fit", f"{CODE}:small", "--input", "1x1x16x16x16", "--memory", "10kB"]) == 0
-    assert "does not fit at any sparsity" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "does not fit at any sparsity" in text
+    assert pasted(text, capsys)["step"]["checkpointing"]

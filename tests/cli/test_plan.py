@@ -46,6 +46,19 @@ def test_a_plan_is_shown(plans: tuple[Path, Path], capsys: pytest.CaptureFixture
     assert rows == {name: [str(plan.channels[name]), str(width)] for name, width in plan.widths.items()}
 
 
+def test_a_run_folder_stands_for_its_plan(plans: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (("show",), ("diff", plans[1])):
+        verb, *before = words
+        told_of_file = told(capsys, "plan", verb, *before, plans[0])
+        assert told(capsys, "plan", verb, *before, plans[0].parent) == told_of_file
+
+
+def test_an_edit_is_told_as_json(plans: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edit = ("plan", "edit", plans[0], "--layer", "0", "--keep", "0-1", "--out", tmp_path / "new.json", "--json")
+    changed = {change["layer"]: change["after"] for change in json.loads(told(capsys, *edit))}
+    assert changed["0"] == 2 == ranp.Plan.load(tmp_path / "new.json").widths["0"]
+
+
 def test_plans_are_compared(plans: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     some, more = map(ranp.Plan.load, plans)
     value = json.loads(told(capsys, "plan", "diff", *plans, "--json"))

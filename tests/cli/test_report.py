@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,8 @@ def test_report_writes_one_file_and_the_drawings_that_were_asked_for(
     ):
         assert {f"{name}.svg", f"{name}.pdf"} <= names
     assert f"wrote {len(names)} drawings" in captured.out
+    assert main(["report", str(runs), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"file": str(out), "drawings": []}
 
 
 @pytest.mark.parametrize("torn", [True, False])

@@ -44,6 +44,14 @@ def test_shares_of_a_job_array_make_one_table(tmp_path: Path, capsys: pytest.Cap
     assert (tmp_path / "small.md").is_file()
 
 
+def test_the_list_holds_no_labels_of_the_papers_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list"]) == 0
+    told = capsys.readouterr().out
+    assert "a table" in told
+    assert "3 figures" in told
+    assert not re.search(r"\b(tb|fig):", told)
+
+
 def test_what_there_is_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list", "--json"]) == 0
     found = {entry["name"]: int(entry["cells"]) for entry in json.loads(capsys.readouterr().out)}

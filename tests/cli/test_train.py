@@ -56,6 +56,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_less_than_was_asked_for_is_told_before_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "shapenet", *TINY, *PRUNING, "--out", str(tmp_path / "run")]) == 0
+    plan, lines = ranp.Plan.load(tmp_path / "run" / "plan.json"), capsys.readouterr().err.splitlines()
+    (said,) = [number for number, line in enumerate(lines) if line.startswith("pruning 1 of 1: ")]
+    assert f"20.00% asked for, {plan.sparsity.of_channels:.2%} removed: " in lines[said]
+    assert "--exact removes" in lines[said]
+    assert said < next(number for number, line in enumerate(lines) if line.startswith("epoch"))
+
+
 def recipe_of(folder: Path) -> dict[str, Any]:
     return atomic.read_json(folder / "recipe.json", kind="ranp-recipe", version=2)
 

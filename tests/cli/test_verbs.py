@@ -75,7 +75,9 @@ def test_profile_takes_the_example_from_code(capsys: pytest.CaptureFixture[str])
 
 
 def test_the_registered_networks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(TABLE) <= set(told(capsys, "profile", "--list").split())
+    names = told(capsys, "profile", "--list").split()
+    assert set(TABLE) <= set(names)
+    assert json.loads(told(capsys, "profile", "--list", "--json")) == names
 
 
 def prune_small(out: Path, *more: str) -> tuple[str, ...]:
@@ -154,6 +156,24 @@ def test_a_dry_run_tells_the_predicted_costs_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_less_than_was_asked_for_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.support import networks_to_name as code
+
+    words = f"prune {CODE}:coupled --batches {CODE}:batches --loss {CODE}:loss --dry-run --no-tune --sparsity"
+    text = told(capsys, *words.split(), "0.4")
+    asked = {"sparsity": 0.4}
+    plain = ranp.prune(code.coupled(), code.batches(), code.loss, **asked).plan.sparsity
+    exact = ranp.prune(code.coupled(), code.batches(), code.loss, exact=True, **asked).plan.sparsity
+    (line,) = [line for line in text.splitlines() if " asked for, " in line]
+    assert line.startswith(f"40.00% asked for, {plain.of_channels:.2%} removed: coupled layers keep ")
+    assert "2 channels must stay, those of the output layers among them" in line
+    assert f"--exact removes {exact.removed} of {exact.channels} channels ({exact.of_channels:.2%}, " in line
+    assert exact.removed > plain.removed
+    assert " asked for, " not in told(capsys, *words.split(), "0.4", "--exact")
+    assert "; --exact removes no more here." in told(capsys, *words.split(), "0.3")
+    assert " asked for, " not in told(capsys, *words.split(), "0")
+
+
 def test_budgets_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.support import networks_to_name as code
 
@@ -202,7 +222,7 @@ def test_what_fails_while_writing_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(storage, "save", full_disk)
-    assert main(prune_small(tmp_path / "run")) == 2
+    assert main(prune_small(tmp_path / "run")) == 28
     assert "No space left" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -285,12 +305,15 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("profile a:b:c", "is not code"),
         ("prune unet3d-shapenet --dry-run", "Pass --sparsity"),
         ("prune unet3d-shapenet --dry-run --sparsity 1.2", "from 0 up to"),
-        ("prune unet3d-shapenet --dry-run --sparsity half", "--sparsity"),
+        ("prune unet3d-shapenet --dry-run --sparsity half", "--sparsity 'half' is not allowed"),
+        ("prune unet3d-shapenet --dry-run --sparsity=half", "--sparsity 'half' is not allowed"),
         ("prune unet3d-shapenet --dry-run --budget flop=5%", "did you mean 'flops'"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --sparsity 0.5", "are both given"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --budget flops=1G", "two budgets for flops"),
         ("prune unet3d-shapenet --dry-run --budget train-memory=8", "is not allowed"),
+        ("prune unet3d-shapenet --dry-run --budget train-memory=8G", "8GiB or 8GB?"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --optimizer adm", "did you mean 'adam'"),
+        ("prune unet3d-shapenet --dry-run --budget flops=5% --optimiser adm", "did you mean 'adam'"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --precision fp8", "unknown precision"),
         ("prune unet3d-shapenet --dry-run --budget flops=5% --round-to much", "--round-to much is not allowed"),
         ("prune unet3d-shapenet --sparsity 0.5", "--out DIR"),
@@ -309,20 +332,73 @@ def test_search_without_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("prune unet3d-shapenet --nonsense", "No such option"),
         ("fit unet3d-shapenet", "--memory"),
         ("fit unet3d-shapenet --memory 8", "--memory '8' is not an amount of memory"),
+        ("fit unet3d-shapenet --memory 8G", "8GiB or 8GB?"),
         ("fit unet3d-shapenet --memory 50%", "--memory '50%' is not an amount of memory"),
         ("fit unet3d-shapenet --memory 8GiB --size 9x9", "--size '9x9' is not allowed"),
         ("fit unet3d-shapenet --memory 8GiB --optimizer adm", "did you mean 'adam'"),
         (f"fit {CODE}:small --memory 8GiB", "nothing says what goes into"),
         ("prne", "prune"),
+        ("prune --nonsense", "Try 'ranp prune --help'"),
+        ("plan", "For example: ranp plan show"),
+        ("train shapenet --epochs 3 --out x", "such as --set epochs=VALUE. Try 'ranp train --help'"),
+        ("train shapenet --out x --no-such-thing", "No such option: --no-such-thing. Try 'ranp train --help'"),
+        ("prune unet3d-shapenet --min-channels 0", "--min-channels '0' is not allowed: input should be"),
+        (f"search {CODE}:small --input 1x1x6x6x6 --method random --keep no", "--keep matches no layer"),
+        ("demo --budget flops=900% --out x", "'900%' is not allowed"),
+        ("plan shwo", "Did you mean 'show'? Try 'ranp plan --help'"),
     ],
 )
 def test_a_refusal_is_one_line(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert message in refused(capsys, *arguments.split())
 
 
-def test_what_is_not_the_users_input_has_another_status(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("profile", f"{CODE}:broken", "--input", "1x1x6x6x6")
-    assert "ZeroDivisionError: the answer is not defined" in refused(capsys, *arguments, status=1)
+@pytest.mark.parametrize(
+    ("arguments", "whose"),
+    [
+        (f"profile {CODE}:broken --input 1x1x6x6x6", f"MODEL '{CODE}:broken'"),
+        (f"profile {CODE}:runs_not --input 1x1x6x6x6", "Sequential does not run on this example"),
+        (f"profile {CODE}:small --example {CODE}:broken", f"--example '{CODE}:broken'"),
+        (f"search {CODE}:small --batches {CODE}:broken --loss {CODE}:loss", f"--batches '{CODE}:broken'"),
+        (f"search {CODE}:small --batches {CODE}:batches --loss {CODE}:Broken", f"--loss '{CODE}:Broken'"),
+        (f"search {CODE}:broken --batches {CODE}:batches --loss {CODE}:loss", f"MODEL '{CODE}:broken'"),
+        (f"search {CODE}:small --batches {CODE}:batches --loss {CODE}:broken_loss", "the loss"),
+        (f"search {CODE}:small --batches {CODE}:broken_batches --loss {CODE}:loss", "batches"),
+        (f"search {CODE}:runs_not --batches {CODE}:batches --loss {CODE}:loss", "the network does not run"),
+    ],
+)
+def test_code_of_the_users_that_fails_is_named_with_its_line(
+    arguments: str, whose: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.support import networks_to_name as code
+
+    said = refused(capsys, *arguments.split())
+    assert said.startswith(f"error: {whose}")
+    assert "ZeroDivisionError: the answer is not defined" in said
+    assert f", at {code.__file__} line {code.FAILS}" in said
+    assert ("That is your code" in said) or "does not run" in said
+
+
+def test_code_that_cannot_be_imported_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "lacks_a_package.py").write_text("import no_such_package\n")
+    (tmp_path / "ends_badly.py").write_text("x = 1\n1 / 0\n")
+    told = refused(capsys, "profile", "lacks_a_package:net")
+    assert "MODEL 'lacks_a_package:net': lacks_a_package needs 'no_such_package', which is not installed" in told
+    told = refused(capsys, "profile", "ends_badly:net")
+    assert f"ZeroDivisionError: division by zero, at {tmp_path / 'ends_badly.py'} line 2. That is your code" in told
+
+
+def test_what_is_not_the_users_input_has_another_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ours(*_: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    monkeypatch.setattr("ranp.paper.naming.find_network", ours)
+    assert "ZeroDivisionError: a fault of ours" in refused(capsys, "profile", "x", status=1)
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(capsys: pytest.CaptureFixture[str]) -> None:

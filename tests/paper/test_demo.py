@@ -107,7 +107,10 @@ def test_files_are_complete_and_load(shown: demo.Demonstration) -> None:
 
 
 def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
-    again = demo.run(shown.folder, TINY)
+    told: list[tuple[str, int, int, str]] = []
+    again = demo.run(shown.folder, TINY, lambda *message: told.append(message))
+    counted = [message[1:] for message in told if message[0] == "network"]
+    assert counted == [(number, len(shown.runs), name) for number, name in enumerate(shown.runs, 1)]
     assert [one.losses for one in again.comparison.contenders] == [one.losses for one in shown.comparison.contenders]
     for name, run in shown.runs.items():
         tensors = again.runs[name].model.state_dict()
@@ -119,7 +122,7 @@ def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
 def test_the_notes_say_what_it_is(shown: demo.Demonstration) -> None:
     text = " ".join(shown.comparison.notes)
     assert "Procedural" in text
-    assert text.startswith("flops=30% by balanced: 30.0% of the FLOPs, ")
+    assert text.startswith("flops=30% by balanced leaves 30.0% of the FLOPs, ")
     assert "2 epochs" in text
     assert len(shown.comparison.rows()[0]) == len(HEADER)
 
@@ -153,6 +156,10 @@ def test_the_command(
         assert cell in text
     assert "Procedural shapes" in text
     assert seen == [Settings(seed=4, epochs=9)]
+    assert main(["demo", "--out", str(shown.folder), "--seed", "4", "--epochs", "9", "--resume", "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [Path(name).name for name in files] == ["report.html", "table.md", "comparison.json"]
+    assert seen == [Settings(seed=4, epochs=9)] * 2  # it goes on by itself: the flag asks for nothing else
     page = (shown.folder / "report.html").read_text(encoding="utf-8")
     assert "Slim networks of one budget" in page
     for one in shown.comparison.contenders:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +21,25 @@ def small() -> nn.Module:
         nn.ReLU(),
         nn.Conv3d(WIDTH, 2, 1),
     )
+
+
+def coupled() -> nn.Module:
+    """A network whose layers add up, so that they keep equally many channels."""
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Conv3d(1 if i == 0 else WIDTH, WIDTH, 3, padding=1) for i in range(3))
+            self.head = nn.Conv3d(WIDTH, 2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layers[0](x)
+            for layer in self.layers[1:]:
+                x = x + layer(x).relu()
+            return self.head(x)
+
+    torch.manual_seed(0)
+    return Residual()
 
 
 def two_inputs() -> nn.Module:
@@ -54,9 +75,39 @@ def loss(output: Tensor, target: Tensor) -> Tensor:
     return nn.functional.cross_entropy(output, target)
 
 
-def broken() -> nn.Module:
+def broken(*_: object) -> nn.Module:
     """Fails for a reason of its own."""
     raise ZeroDivisionError("the answer is not defined")
+
+
+FAILS = broken.__code__.co_firstlineno + 2
+"""The line that does."""
+
+
+class Broken:
+    """A loss that cannot be made."""
+
+    def __init__(self) -> None:
+        broken()
+
+
+def broken_loss(output: Tensor, target: Tensor) -> Tensor:
+    """Fails when it is called."""
+    broken()
+    return output.sum()
+
+
+def broken_batches() -> Iterator[tuple[Tensor, Tensor]]:
+    """Fails after the first one."""
+    yield batches()[0]
+    broken()
+
+
+def runs_not() -> nn.Module:
+    """A network whose forward code fails."""
+    network = small()
+    network.forward = broken  # type: ignore[method-assign, assignment]
+    return network
 
 
 def no_network() -> int:

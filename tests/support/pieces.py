@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
 
 import torch
 
-from ranp.errors import DataError
+from ranp.errors import DataError, StorageError
 from ranp.progress import Labelled
 from tests.support.processes import KILL
 
@@ -42,3 +43,11 @@ def sleep(item: int, told: Labelled) -> int:
     Path(os.environ["RANP_TEST_FOLDER"], f"{item}-{os.getpid()}").touch()
     time.sleep(600)
     return item
+
+
+def full_disk(item: int, told: Labelled) -> int:
+    """No space is left to write what came out."""
+    try:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    except OSError as error:
+        raise StorageError("cannot write it") from error

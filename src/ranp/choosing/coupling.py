@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ranp import arguments
 from ranp.choosing.plan import ChannelClasses
-from ranp.errors import PlanMismatchError, unknown_name
+from ranp.errors import PlanMismatchError, asked, unknown_name
 from ranp.scoring.scores import Scores
 from ranp.tracing.layout import Flags, Floats, Ints, Layout
 from ranp.tracing.trace import PINNED, Trace
@@ -174,6 +174,8 @@ def _whole(scores: Scores, trace: Trace, keep: Iterable[str]) -> dict[str, str]:
     for pattern in arguments.patterns(keep):
         matched = [name for name in names if fnmatchcase(name, pattern)]
         if not matched:
-            raise PlanMismatchError(f"keep matches no layer: {unknown_name('pattern', pattern, names)}")
+            raise PlanMismatchError(
+                f"{asked('keep').rstrip('=')} matches no layer: {unknown_name('pattern', pattern, names)}"
+            )
         whole.update(dict.fromkeys(matched, f"{REQUESTED} ({pattern})"))
     return whole

@@ -41,7 +41,10 @@ def compare(
         flag("full, a method, or NAME=METHOD,option=value; repeat it.", _ARMS, "--arm", metavar="ARM"),
     ] = None,
     budgets: Annotated[
-        list[str] | None, flag("Such as flops=5%; each is a comparison of its own; repeat it.", _ARMS, "--budget")
+        list[str] | None,
+        flag(
+            "Such as flops=5%; each is a comparison of its own; repeat it.", _ARMS, "--budget", metavar="RESOURCE=VALUE"
+        ),
     ] = None,
     random_widths: Annotated[int, flag("Random vectors of widths, for percentiles.", _ARMS, min=0)] = 0,
     random_seeds: Annotated[int, flag("Seeds that those are trained on.", _ARMS, min=1)] = 2,
@@ -66,6 +69,14 @@ def compare(
 
     Every cell (arm, budget, seed, rate) is kept in DIR: the same command goes on where it was stopped.
     """
+    from ranp.cli import extras
+
+    needed = [extras.COMPARE, extras.LIGHTNING if lightning else {}, extras.CLUSTER if cluster else {}]
+    if task is not None:
+        from ranp.paper import tasks
+
+        needed.append(extras.of_task(tasks.get(task), data))
+    extras.require(*needed)
     from ranp.comparing.arms import DEFAULT
     from ranp.comparing.compare import RATES
     from ranp.comparing.compare import compare as run
@@ -78,7 +89,7 @@ def compare(
         code, lightning, task, {"scale": scale, "settings": tuple(settings or ()), "data": data and str(data)},
         attribute, max_epochs, inputs or (), example, training, device,
     )  # fmt: skip
-    with progress_bars(lines=("cell", "failed", "step time")) as progress:
+    with progress_bars("comparing", lines=("cell", "failed", "step time")) as progress:
         found = run(
             subject=subject,
             out=out,

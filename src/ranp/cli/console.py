@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ranp.progress import Pace, duration, silent
+
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import TaskID
+
+EVERY = 5.0
+"""Seconds between two lines of progress where stderr is no terminal."""
 
 _FILE_WIDTH = 200
 """Columns of a table that goes into a file or a pipe, where rich would cut at 80."""
@@ -78,20 +86,44 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: s
 
 @contextmanager
 def progress_bars(
-    *, quiet: bool = False, lines: Collection[str] = ()
+    doing: str, *, quiet: bool = False, lines: Collection[str] = ()
 ) -> Iterator[Callable[[str, int, int | None, str], None]]:
     """Draws bars on stderr, one for each label, with the time that is left.
 
-    Where stderr goes to a file or a pipe, each label is one line when all is done, and none after an error: then the
-    error is all there is to read.
+    Where stderr goes to a file or a pipe, a line is written every few seconds, and the last of each label: what takes
+    no longer than that and fails leaves nothing to read but the error.
 
     The value is a function of ``(label, done, total or None, remark)``.
 
     Args:
+        doing: What is going on, told while no label is.
         quiet: Draw nothing.
         lines: Labels that are written as whole lines at once: they stay, also where nobody is looking.
     """
     from rich.console import Console
+
+    console = Console(file=sys.stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    if quiet:
+        yield silent
+        return
+    begun, whole = time.monotonic(), dict[str, Pace]()
+    with (_bars if console.is_terminal else _written)(console, printable(doing, lines=False)) as show:
+
+        def move(label: str, done: int, total: int | None, remark: str = "") -> None:
+            name, words = printable(label, lines=False), printable(remark, lines=False)
+            if label not in lines:
+                show(name, done, total, words)
+                return
+            now, pace = time.monotonic(), whole.setdefault(label, Pace(begun))
+            pace.move(now, done, total)
+            console.print(pace.line(name, now, words))
+
+        yield move
+
+
+@contextmanager
+def _bars(console: Console, doing: str) -> Iterator[Callable[[str, int, int | None, str], None]]:
+    """Bars for somebody who looks."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -110,32 +142,71 @@ def progress_bars(
         TimeRemainingColumn(),
         TextColumn("{task.fields[remark]}", markup=False),
     )
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
-    watched = console.is_terminal and not quiet
-    last: dict[str, str] = {}
     bars: dict[str, TaskID] = {}
-    with Progress(*columns, console=console) if watched else nullcontext() as progress:
+    with Progress(*columns, console=console) as progress:
+        whole = progress.add_task(doing, total=None, remark="")
 
-        def move(label: str, done: int, total: int | None, remark: str = "") -> None:
-            name, words = printable(label, lines=False), printable(remark, lines=False)
-            line = f"{name} {done}" + (f" of {total}" if total else "") + (f": {words}" if words else "")
-            if label in lines:
-                if not quiet:
-                    console.print(line)
-            elif progress is None:
-                last[label] = line
-            else:
-                if label not in bars:
-                    bars[label] = progress.add_task(name, total=total, remark=words)
-                progress.update(bars[label], completed=done, total=total, remark=words)
+        def show(name: str, done: int, total: int | None, words: str) -> None:
+            if name not in bars:
+                bars[name] = progress.add_task(name, total=total, remark=words)
+            progress.update(bars[name], completed=done, total=total, remark=words)
 
-        yield move
-    for line in () if quiet else last.values():
-        console.print(line)
+        yield show
+        progress.update(whole, completed=1, total=1)
 
 
 @contextmanager
-def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """One bar: the value is a function of ``(done, total or None)``."""
-    with progress_bars(quiet=quiet) as move:
-        yield lambda done, total: move(label, done, total, "")
+def _written(console: Console, doing: str) -> Iterator[Callable[[str, int, int | None, str], None]]:
+    """Lines for somebody who reads them later: what moved in the last seconds, or what goes on where nothing did."""
+    begun, paces, remarks, lock, over = time.monotonic(), dict[str, Pace](), dict[str, str](), Lock(), Event()
+
+    def show(name: str, done: int, total: int | None, words: str) -> None:
+        with lock:
+            paces.setdefault(name, Pace()).move(time.monotonic(), done, total)
+            paces[name] = paces.pop(name)  # the latest comes last
+            remarks[name] = words
+
+    def write(*, last: bool = False) -> None:
+        with lock:
+            now = time.monotonic()
+            told = [paces[name].line(name, now, words) for name, words in remarks.items()]
+            remarks.clear()
+            busy = next((name for name in reversed(paces) if not paces[name].is_over), None)
+            if not told and not last:
+                so_far = f"{doing}, {duration(now - begun)} so far"
+                told = [so_far if busy is None else paces[busy].line(busy, now)]
+        with suppress(OSError):  # nobody reads any more
+            for line in told:
+                console.print(line)
+
+    def keep_writing() -> None:
+        while not over.wait(EVERY):
+            write()
+
+    thread = Thread(target=keep_writing, daemon=True)
+    thread.start()
+    try:
+        yield show
+    except BaseException:
+        over.set()
+        thread.join()
+        raise
+    over.set()
+    thread.join()
+    write(last=True)
+
+
+@contextmanager
+def progress_bar(
+    label: str, doing: str, *, total: int | None = None, quiet: bool = False
+) -> Iterator[Callable[[int, int | None], None]]:
+    """One bar: the value is a function of ``(done, total or None)``.
+
+    Args:
+        label: What is counted.
+        doing: See ``progress_bars``.
+        total: How many there are, where what counts them does not know.
+        quiet: Draw nothing.
+    """
+    with progress_bars(doing, quiet=quiet) as move:
+        yield lambda done, known: move(label, done, known or total, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ranp.cli.console import progress_bars, say, show_json, show_table
-from ranp.cli.options import Jobs, Json, flag
+from ranp.cli.options import RUN, Jobs, Json, flag
 
 
 def demo(
@@ -16,6 +16,7 @@ def demo(
     epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 16,
     size: Annotated[int, flag("Edge of the volumes.", min=8)] = 16,
     seed: Annotated[int, flag("Of weights, objects and batches.", min=0)] = 0,
+    resume: Annotated[bool, flag("Go on where it was stopped, which it does unasked, too.", RUN, "--resume")] = False,
     jobs: Jobs = min(2, os.cpu_count() or 1),
     as_json: Json = False,
 ) -> None:
@@ -24,19 +25,19 @@ def demo(
     Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
     each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
     """
-    from importlib.util import find_spec
+    from ranp.cli import extras
 
-    from ranp.errors import UnsupportedError
+    extras.require(extras.REPORT)
+    from ranp.choosing.budgets import parse_all
     from ranp.files.atomic import check_writable
     from ranp.page.build import write
     from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
-    if find_spec("plotly") is None:  # better now than in some minutes
-        raise UnsupportedError("the report at the end needs plotly. Install it with: pip install 'ranp[report]'.")
     check_writable(out)
+    parse_all(budget)  # what cannot be read is refused before the full network is trained
     settings = Settings(budget=budget, epochs=epochs, size=size, seed=seed)
-    with progress_bars() as progress:
+    with progress_bars("demonstration", lines=("network",)) as progress:
         shown = run(out, settings, progress, jobs=jobs)
         page = write(
             [out],

@@ -21,6 +21,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Print the figures of a trained network on the data it was validated on, or on those of --data."""
+    from ranp.cli import extras
     from ranp.paper import training
     from ranp.paper.naming import Trust
     from ranp.paper.training.evaluation import task_of
@@ -29,8 +30,9 @@ def evaluate(
     run = RunFolder(folder)
     run.finished_recipe()
     task, where = task_of(run, data, allow_missing=allow_missing)
+    extras.require(extras.of_task(task, where))
     said = Trust(model, everything=trust)
-    with training.joined(device) as team, progress_bars(quiet=not team.leads) as progress:
+    with training.joined(device) as team, progress_bars(f"evaluating {folder}", quiet=not team.leads) as progress:
         figures = training.evaluate(folder, task, trust=said, team=team, progress=progress)
     if not team.leads:
         return

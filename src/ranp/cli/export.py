@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli.console import say, show_json
+from ranp.cli.console import progress_bars, say, show_json
 from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted, flag
 
 if TYPE_CHECKING:
@@ -55,16 +55,20 @@ def export(
     recipe = run.finished_recipe()
     said = Trust(model, inputs or (), example, trust)
     network = stored_network(recipe, run.recipe_file, said)
-    given = _example(network, recipe, run.recipe_file, said)
-    slim = run.model(network.build, example=given)
-    made = exporting.export(slim, given, out, format=format, dynamic=dynamic, opset=opset, force=force)
+    with progress_bars(f"exporting {folder}") as progress:
+        given = _example(network, recipe, run.recipe_file, said)
+        progress("exporting", 1, 3, "network")
+        slim = run.model(network.build, example=given)
+        progress("exporting", 2, 3, f"{format}, and its check")
+        made = exporting.export(slim, given, out, format=format, dynamic=dynamic, opset=opset, force=force)
+        progress("exporting", 3, 3, "")
     if as_json:
         show_json(made.to_dict())
         return
     say(f"wrote {made.path} ({made.format}, {made.path.stat().st_size / 2**20:.2f} MiB)")
     for name in made.inputs:
         spans = [span for span in made.dynamic if span.input == name]
-        sizes = "; ".join(f"{'batch' if s.dimension == 0 else f'dimension {s.dimension}'} {s}" for s in spans)
+        sizes = "; ".join(f"{'batch' if s.dimension == 0 else f'dimension {s.dimension}'}: {s}" for s in spans)
         say(f"input {name}: {sizes or 'fixed sizes'}")
     for reason in made.reasons:
         say(f"note: {reason}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ranp.cli.console import progress_bar, say, show_json, show_table
-from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, flag, options_of, step_of, takes
+from ranp.cli.console import progress_bars, say, show_json, show_table
+from ranp.cli.options import PRUNING, SOURCE, STEP, Json, Model, as_words, flag, options_of, step_of, takes
 
 if TYPE_CHECKING:
     from ranp.cli.preparation import Setup
@@ -34,30 +37,33 @@ def fit(
     from ranp.choosing.budgets import QUANTITIES
     from ranp.cli.preparation import make, prepare
     from ranp.errors import InfeasibleError
+    from ranp.progress import under
     from ranp.reporting.fit import room, space_of, with_space
     from ranp.running.calling import tensors_in
 
     shown, asked = QUANTITIES.get("train-memory").format, step_of(training, source)
     allowed, step = _bytes(memory), replace(asked, batch=None)
-    if source["task"] is None and source["batches"] is None:
-        pruning = {**pruning, "criterion": pruning["criterion"] or "magnitude"}
+    assumed = source["task"] is None and source["batches"] is None and pruning["criterion"] is None
+    if assumed:
+        pruning = {**pruning, "criterion": "magnitude"}
     setup = prepare(model, options_of(pruning), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
     wanted = asked.batch or int(next(iter(tensors_in(given))).shape[0])
     network = make(setup.network, "cpu")
     at = with_space(given, space, wanted)
-    rooms = {
-        kind: room(network, at, allowed, replace(step, checkpointing=kind == "checkpointing"))
-        for kind in ("plain", "checkpointing")
-    }
-    now = rooms["checkpointing" if step.checkpointing else "plain"]
-    plan, refusal = None, ""
-    if now.needed > allowed:
-        try:
-            plan = _made_to_fit(network, setup, at, step, allowed)
-        except InfeasibleError as error:
-            refusal = str(error)
+    rooms, plan, refusal = {}, None, ""
+    with progress_bars(f"fitting {model}") as progress:
+        for number, kind in enumerate(("plain", "checkpointing")):
+            progress("the network as it is", number, 2, kind)
+            rooms[kind] = room(network, at, allowed, replace(step, checkpointing=kind == "checkpointing"))
+        progress("the network as it is", 2, 2, "")
+        now = rooms["checkpointing" if step.checkpointing else "plain"]
+        if now.needed > allowed:
+            try:
+                plan = _made_to_fit(network, setup, at, step, allowed, under(f"scoring {model}", progress))
+            except InfeasibleError as error:
+                refusal = str(error)
     edges = "x".join(map(str, space))
     where = f"batch {wanted} at {edges}"
     if as_json:
@@ -84,18 +90,46 @@ def fit(
         ],
         title=f"{model}, {step.optimiser}, {step.precision}, {shown(allowed)}",
     )
+    words = _typed(model, {**source, **pruning, **training, "memory": memory, "size": size})
     if now.needed <= allowed:
-        say(f"{where} fits as it is: {shown(now.needed)}")
+        say(f"{where} fits as it is: {shown(now.needed)}. What twice the largest batch would take:")
+        say(f"  ranp fit {words({'batch': 2 * now.batch})}")
     elif plan is not None:
         say(
             f"{where} fits with a sparsity of {plan['sparsity']:.2%} "
             f"({setup.options.how.name}, {setup.options.rule.name}):\n"
-            f"  {plan['kept']} of {plan['channels']} channels, {plan['flops']:.1%} of the FLOPs, "
-            f"{plan['params']:.1%} of the parameters, {shown(plan['train_memory'])} at the peak\n"
-            f"  ranp prune {model} ... --budget train-memory={memory}"
+            f"  {plan['kept']} of {plan['channels']} channels, {plan['flops']:.1%} of the FLOPs and "
+            f"{plan['params']:.1%} of the parameters are left, {shown(plan['train_memory'])} at the peak\n"
+            "To make it:"
         )
+        more = {"batch": wanted, "budget": f"train-memory={memory}", "out": f"runs/{_plain(model)}"}
+        say(f"  ranp prune {words({**more, **_inputs(at), 'memory': None, 'size': None})}")
+        if assumed:
+            say("With --task, or --batches and --loss, instead of --criterion magnitude, channels are ranked on data.")
     else:
         say(f"{where} does not fit at any sparsity: {refusal}")
+        less = {"batch": wanted // 2} if step.checkpointing and wanted > 1 else {"checkpointing": True}
+        say(f"To ask for less:\n  ranp fit {words(less)}")
+
+
+def _typed(model: str, given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], str]:
+    """A command for this network with the flags that were given, some of them changed."""
+    return lambda changes: shlex.join([model, *as_words({**given, **changes})])
+
+
+def _inputs(at: Any) -> dict[str, Any]:
+    """Flags for inputs of these shapes, if shapes say all that there is to say of them."""
+    from torch import Tensor
+
+    tensors = [at] if isinstance(at, Tensor) else at
+    if not isinstance(tensors, list | tuple) or not all(isinstance(one, Tensor) for one in tensors):
+        return {}
+    return {"inputs": ["x".join(map(str, one.shape)) for one in tensors], "example": None}
+
+
+def _plain(model: str) -> str:
+    """The name of a network as that of a folder."""
+    return re.sub(r"[^\w.-]+", "-", model)
 
 
 def _given(setup: Setup) -> tuple[Any, Setup]:
@@ -110,18 +144,18 @@ def _given(setup: Setup) -> tuple[Any, Setup]:
 
 def _bytes(text: str) -> float:
     """An amount of memory as people write it."""
-    from ranp.choosing.budgets import Budget
+    from ranp.choosing.budgets import QUANTITIES
+    from ranp.costs.quantities import which_bytes
     from ranp.errors import UnsupportedError
 
     try:
-        budget = Budget.parse(f"train-memory={text}")
+        share, amount = QUANTITIES.get("train-memory").parse(text)
     except UnsupportedError:
-        budget = None
-    if budget is None or budget.share is not None:
-        raise UnsupportedError(
-            f"--memory {text!r} is not an amount of memory. Pass a number with its unit: 8GiB, 500MB."
-        )
-    return budget.amount
+        share, amount = 0.0, 0.0
+    if share is not None:
+        wanted = which_bytes(text) or "Pass a number with its unit: 8GiB, 500MB."
+        raise UnsupportedError(f"--memory {text!r} is not an amount of memory. {wanted}")
+    return amount
 
 
 def _space(text: str, dims: int) -> tuple[int, ...]:
@@ -135,7 +169,7 @@ def _space(text: str, dims: int) -> tuple[int, ...]:
     return tuple(int(part) for part in parts) if len(parts) > 1 else (int(parts[0]),) * dims
 
 
-def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float) -> dict[str, float]:
+def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float, progress: Any) -> dict[str, float]:
     """What is left of the network's channels and costs by the plan that makes a step fit."""
     from ranp.cli.preparation import scored
     from ranp.costs.prices import Prices
@@ -143,9 +177,7 @@ def _made_to_fit(network: Any, setup: Setup, at: Any, step: Any, allowed: float)
     from ranp.reporting.fit import plan_for
     from ranp.tracing.choice import Choice
 
-    quiet = setup.options.rule.needs != "gradients"
-    with progress_bar(f"scoring {setup.network.name}", quiet=quiet) as progress:
-        scores, found = scored(setup, network, at, progress)
+    scores, found = scored(setup, network, at, progress)
     selection = setup.options.selection(scores, found)
     plan = plan_for(selection, StepSetup(network, at, step), allowed, setup.options.floor)
     prices = Prices.of(found, setup.options.convention)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from ranp.costs.quantities import budget_examples, resources
 from ranp.options import Options
@@ -23,6 +24,30 @@ if TYPE_CHECKING:
 _NETWORK, _DATA, _HOW = "Network", "What to score on", "How to prune"
 _STEP, RUN = "One training step", "Run"
 """Headings under which ``--help`` lists the flags."""
+
+
+def _shown(params: list[Any]) -> list[Any]:
+    """The options of a command; ``--help`` shows flags as such, not as options that take a truth value."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class Command(TyperCommand):
+    """A verb."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options, ``--help`` among them."""
+        return _shown(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A command that holds others."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own options, ``--help`` among them."""
+        return _shown(super().get_params(ctx))
 
 
 def flag(text: str, panel: str | None = None, *declarations: str, **more: Any) -> Any:
@@ -57,7 +82,10 @@ Device = Annotated[str, flag("cpu, cuda, cuda:1, ...", RUN)]
 
 PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
-    "budget": Annotated[list[str] | None, flag(f"What it may need: {budget_examples()}; repeat it.", _HOW)],
+    "budget": Annotated[
+        list[str] | None,
+        flag(f"What it may need: {budget_examples()}; repeat it.", _HOW, metavar="RESOURCE=VALUE"),
+    ],
     "method": Annotated[
         str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random, snip, flat, power or balanced.", _HOW)
     ],
@@ -119,7 +147,12 @@ STEP: Mapping[str, Any] = {
     "batch": Annotated[int | None, flag("Samples in a step; default: those of the input.", _STEP, min=1)],
     "optimizer": Annotated[
         str | None,
-        flag("adam, amsgrad, adamw, sgd, momentum, nesterov, rmsprop or none; default --task's, else adam.", _STEP),
+        flag(
+            "adam, amsgrad, adamw, sgd, momentum, nesterov, rmsprop or none; default --task's, else adam.",
+            _STEP,
+            "--optimizer",
+            "--optimiser",
+        ),
     ],
     "precision": Annotated[
         str | None,
@@ -174,6 +207,22 @@ def takes(**groups: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callab
 
 def _default(name: str, annotation: Any) -> Any:
     return DEFAULTS[name] if name in DEFAULTS else False if get_args(annotation)[0] is bool else None
+
+
+def as_words(given: Mapping[str, Any]) -> list[str]:
+    """These flags as they would be typed, but for those that say no more than their defaults.
+
+    >>> as_words({"method": "ranp-f", "inputs": ["1x1x8x8x8"], "max_batches": 4, "exact": True, "task": None})
+    ['--input', '1x1x8x8x8', '--max-batches', '4', '--exact']
+    """
+    words = []
+    for name, value in given.items():
+        option = "--" + {"inputs": "input"}.get(name, name.replace("_", "-"))
+        if value is None or value is False or value == DEFAULTS.get(name):
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            words += [option] if one is True else [option, str(one)]
+    return words
 
 
 def options_of(given: Mapping[str, Any], **more: Any) -> Options:

@@ -10,16 +10,35 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ranp.cli.console import say, show_json, show_table
-from ranp.cli.options import Json
+from ranp.cli.options import Command, Group, Json
 
 if TYPE_CHECKING:
     from ranp.choosing.plan import Change
 
-plan = typer.Typer(help="Look at plans and change them.", no_args_is_help=True)
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A plan.json.")]
+plan = typer.Typer(help="Look at plans and change them.", cls=Group)
 
 
-@plan.command()
+def _plan_in(path: Path) -> Path:
+    return path / "plan.json" if path.is_dir() else path
+
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A plan.json, or the run folder it is in.", callback=_plan_in)
+]
+
+
+@plan.callback(invoke_without_command=True)
+def _alone(context: typer.Context) -> None:
+    """Look at plans and change them."""
+    if context.invoked_subcommand is None:
+        from ranp.errors import UnsupportedError
+
+        raise UnsupportedError(
+            "ranp plan needs one of show, diff and edit. For example: ranp plan show runs/slim/plan.json."
+        )
+
+
+@plan.command(cls=Command)
 def show(file: File, as_json: Json = False) -> None:
     """Print what a plan keeps of every layer, and how it was made."""
     from ranp.choosing.budgets.budget import REMEMBERED, budget_lines
@@ -59,24 +78,21 @@ def show(file: File, as_json: Json = False) -> None:
         say(f"note: {note}")
 
 
-@plan.command()
+@plan.command(cls=Command)
 def diff(before: File, after: File, as_json: Json = False) -> None:
     """Print the layers that two plans treat differently."""
     from ranp.choosing.plan import Plan
 
-    changes = Plan.load(before).diff(Plan.load(after))
-    if as_json:
-        show_json([asdict(change) for change in changes])
-        return
-    _show_changes(changes)
+    _show_changes(Plan.load(before).diff(Plan.load(after)), as_json)
 
 
-@plan.command()
+@plan.command(cls=Command)
 def edit(
     file: File,
     layer: Annotated[list[str], typer.Option(metavar="NAME", help="Layer to change; repeat it, each with a --keep.")],
     keep: Annotated[list[str], typer.Option(metavar="CHANNELS", help="The channels it keeps, such as '0-15, 17'.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the new plan goes.")],
+    as_json: Json = False,
 ) -> None:
     """Write a plan in which layers keep other channels; all that stands or falls with them follows."""
     from ranp.choosing.plan import Plan
@@ -91,10 +107,13 @@ def edit(
     before = Plan.load(file)
     after = edit_plan(before, dict(zip(layer, keep, strict=True)))
     after.save(out)
-    _show_changes(before.diff(after))
+    _show_changes(before.diff(after), as_json)
 
 
-def _show_changes(changes: Sequence[Change]) -> None:
+def _show_changes(changes: Sequence[Change], as_json: bool) -> None:
+    if as_json:
+        show_json([asdict(change) for change in changes])
+        return
     if not changes:
         say("the plans keep the same channels")
         return

@@ -46,7 +46,11 @@ def profile(
     if listing:
         from ranp.paper import models
 
-        say("\n".join(sorted({*models.names(), *NETWORKS})))
+        every = sorted({*models.names(), *NETWORKS})
+        if as_json:
+            show_json(every)
+        else:
+            say("\n".join(every))
         return
     if model is None:
         raise UnsupportedError("which network? Pass MODEL, or --list for the registered ones.")

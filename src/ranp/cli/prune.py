@@ -39,7 +39,7 @@ def prune(
 
     from ranp import prune as prune_network
     from ranp.choosing.budgets import QUANTITIES
-    from ranp.cli.preparation import make, prepare
+    from ranp.cli.preparation import make, prepare, shortfall
     from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
     from ranp.reporting.folder import RunFolder, shapes_of, versions, write_run
@@ -55,7 +55,7 @@ def prune(
         setup = prepare(model, options, source, rank=team.rank, ranks=team.size)
         options = setup.options
         network = make(setup.network, str(team.device))
-        with progress_bar(f"scoring {model}", quiet=options.rule.needs != "gradients" or not team.leads) as progress:
+        with progress_bar(f"scoring {model}", f"pruning {model}", total=setup.count, quiet=not team.leads) as progress:
             pruned = prune_network(
                 network,
                 setup.data.batches,
@@ -64,11 +64,11 @@ def prune(
                 progress=progress,
                 **{field.name: getattr(options, field.name) for field in fields(options)},
             )
-        team.agree("plan", pruned.plan.to_json())
+            team.agree("plan", pruned.plan.to_json())
+            if team.leads and (tune or (tune is None and pruned.report.true_flops.after <= _TUNED)):
+                pruned = pruned.tuned()
         if not team.leads:
             return
-        if tune or (tune is None and pruned.report.true_flops.after <= _TUNED):
-            pruned = pruned.tuned()
         inputs = source["inputs"] or (shapes_of(setup.example) if setup.data.options else ())
         recipe: dict[str, Any] = {
             "model": model,
@@ -88,6 +88,10 @@ def prune(
             show_json({**pruned.report.to_dict(), **more, "files": [str(path) for path in written]})
             return
         say(str(pruned.report))
+        if options.sparsity is not None and (
+            why := shortfall(pruned.plan, options.selection(pruned.scores, pruned.trace))
+        ):
+            say(f"\n{why}")
         if predicted is not None:
             before, after = map(QUANTITIES.get("train-memory").format, predicted)
             parts = [f"batch {step.batch}" if step.batch else "batch of the input", step.optimiser, step.precision]

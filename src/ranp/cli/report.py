@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli.console import progress_bars, say
-from ranp.cli.options import Example, FolderModel, Inputs, Trusted, flag
+from ranp.cli.console import progress_bars, say, show_json
+from ranp.cli.options import Example, FolderModel, Inputs, Json, Trusted, flag
 
 
 def report(
@@ -22,12 +22,16 @@ def report(
     inputs: Inputs = None,
     example: Example = None,
     trust: Trusted = False,
+    as_json: Json = False,
 ) -> None:
     """Show what was pruned, why, and what it buys: one interactive HTML file, no network needed to read it.
 
     One run, several side by side, or the folder of a reproduction or demonstration. Where a folder names code, the page
     leaves out what needs it and says so, unless --trust runs it, or --model (with --input or --example) names it here.
     """
+    from ranp.cli import extras
+
+    extras.require(extras.REPORT)
     from ranp.files import atomic
     from ranp.page.build import check_target, page
     from ranp.page.figures import write_figures
@@ -37,10 +41,13 @@ def report(
     check_target(out)
     if figures is not None:
         atomic.check_writable(figures / "a figure")
-    with progress_bars() as progress:
+    with progress_bars(f"report {out}") as progress:
         material = collect(folders, progress, trust=Trust(model, inputs or (), example, trust))
         atomic.write_atomic(out, page(material, title=title).encode("utf-8"))
         drawn = [] if figures is None else write_figures(material, figures)
+    if as_json:
+        show_json({"file": str(out), "drawings": [str(path) for path in drawn]})
+        return
     say(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB)")
     if drawn:
         say(f"wrote {len(drawn)} drawings to {figures}")

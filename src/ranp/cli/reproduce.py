@@ -41,8 +41,9 @@ def reproduce(
     or on many that share DIR. Writes NAME.md, NAME.csv, NAME.tex and figures (SVG, PDF) into DIR when all cells are
     there.
     """
+    from ranp.cli import extras
     from ranp.errors import UnsupportedError
-    from ranp.paper import experiments
+    from ranp.paper import experiments, tasks
     from ranp.paper.experiments.reproducing import reproduce_one, share_of
 
     wanted = _wanted(scale, seeds, quick, resources_only, data or [])
@@ -55,8 +56,14 @@ def reproduce(
         raise UnsupportedError("--out is missing. Name a folder for cells, tables and figures, such as runs/main.")
     chosen = [experiments.get(one) for one in (experiments.names() if name == ALL else (name,))]
     share = share_of(cell) if cell else None
+    named = sorted({one.task for experiment in chosen for one in experiment.cells(wanted)})
+    extras.require(
+        *(extras.of_task(tasks.get(task), wanted.data.get(task)) for task in named),
+        extras.REPORT if any(experiment.draws for experiment in chosen) else {},
+        extras.CLUSTER if cluster else {},
+    )
     written: list[Path] = []
-    with progress_bars(lines=("cell", "failed", "table")) as progress:
+    with progress_bars(f"reproducing {name}", lines=("cell", "failed", "table")) as progress:
         for experiment in chosen:
             written += reproduce_one(
                 experiment,
@@ -110,7 +117,24 @@ def _show_list(wanted: Wanted, as_json: bool) -> None:
     if as_json:
         show_json([dict(zip(("name", "title", "paper", "cells"), row, strict=True)) for row in rows])
         return
-    show_table(("name", "what it is", "in the paper", "cells"), rows, left=3)
+    show_table(
+        ("name", "what it is", "in the paper", "cells"),
+        [(*row[:2], _in_words(row[2]), *row[3:]) for row in rows],
+        left=3,
+    )
+
+
+def _in_words(label: str) -> str:
+    """What a label of the paper's source says to somebody who has not seen it.
+
+    >>> _in_words("tb:full_table"), _in_words("fig:a, fig:b"), _in_words("none: our own")
+    ('a table', '2 figures', 'none: our own')
+    """
+    parts = label.split(", ")
+    for prefix, what in (("tb:", "table"), ("fig:", "figure")):
+        if all(part.startswith(prefix) for part in parts):
+            return f"a {what}" if len(parts) == 1 else f"{len(parts)} {what}s"
+    return label
 
 
 def _command(name: str) -> str:

@@ -23,7 +23,7 @@ def search(
 
     setup = prepare(model, options_of(pruning), source)
     options = setup.options
-    with progress_bar(f"scoring {model}", quiet=options.rule.needs != "gradients") as progress:
+    with progress_bar(f"scoring {model}", f"searching {model}", total=setup.count) as progress:
         scores, found = scored(setup, make(setup.network, device), setup.example, progress)
     selection = options.selection(scores, found)
     best = selection.max_sparsity()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,11 @@ from ranp.cli.console import progress_bars, say, show_json, show_table
 from ranp.cli.options import PRUNING, RUN, AllowMissing, DataFolder, Device, Json, Scale, flag, options_of, takes
 
 if TYPE_CHECKING:
-    from ranp.paper.training import Run
+    from torch import nn
+
+    from ranp.paper.training import Pruning, Run
+    from ranp.paper.training.runs import Setting
+    from ranp.pruning import Pruned
 
 _PRUNE, _TRAIN = "What to prune", "How to train"
 _OWN = ("init", "seed", "max_batches")
@@ -55,6 +59,7 @@ def train(
     bit by bit as if it had not been.
     """
     from ranp.choosing.plan import Plan
+    from ranp.cli import extras
     from ranp.errors import PlanMismatchError, UnsupportedError
     from ranp.files import atomic
     from ranp.paper import tasks, training
@@ -64,7 +69,7 @@ def train(
         raise UnsupportedError("--plan and --sparsity or --budget all say what to remove. Pass one of them.")
     if method is not None and not asks:
         raise UnsupportedError(f"--method {method} goes with --sparsity or --budget. Pass both, or neither.")
-    tasks.get(task)
+    extras.require(extras.of_task(tasks.get(task), data))
     atomic.check_writable(out)
     cut = None if plan is None else Plan.load(plan)
     how = None
@@ -74,16 +79,47 @@ def train(
         own = {name: more.pop(name) for name in ("method", "sparsity", "strength", "exact")}
         how = training.Pruning(size=prune_size, batches=prune_batches, batch=prune_batch, more=more, **own)
     found, recipe, about = _found(task, data, allow_missing, scale, settings or [], out, resume)
-    with training.joined(device) as team, progress_bars(quiet=not team.leads, lines=("epoch",)) as progress:
+    with (
+        training.joined(device) as team,
+        progress_bars(f"training {task}", quiet=not team.leads, lines=("epoch", "pruning")) as progress,
+    ):
         if team.leads and found.source.summary:
             progress("data", 1, 1, found.source.summary)
         try:
-            what: dict[str, Any] = {"recipe": recipe, "settings": settings or (), "plan": cut, "pruning": how}
+            what: dict[str, Any] = {
+                "recipe": recipe,
+                "settings": settings or (),
+                "plan": cut,
+                "pruning": how and _Telling(how),
+            }
             run = training.train(found, out, resume=resume, team=team, about=about, progress=progress, **what)
         except PlanMismatchError as error:
             raise PlanMismatchError(f"--plan {str(plan)!r} does not fit: {error}" if plan else str(error)) from error
     if team.leads:
         _show(run, found, as_json)
+
+
+class _Telling:
+    """Prunes as it was asked for, and says at once where less is removed than that."""
+
+    def __init__(self, pruning: Pruning) -> None:
+        self.pruning = pruning
+
+    def prune(self, full: nn.Module, setting: Setting) -> Pruned:
+        """The slim network."""
+        from ranp.cli.preparation import shortfall
+
+        pruned = self.pruning.prune(full, setting)
+        options = replace(self.pruning.options, seed=setting.recipe.seed)
+        if setting.progress is not None and setting.team.leads and options.sparsity is not None:
+            why = shortfall(pruned.plan, options.selection(pruned.scores, pruned.trace))
+            if why:
+                setting.progress("pruning", 1, 1, why)
+        return pruned
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was asked for."""
+        return self.pruning.to_dict()
 
 
 def _found(

@@ -227,7 +227,7 @@ def _on_a_copy(
             if any(tensor.device.type == "meta" for tensor in calling.tensors_in((example, list(model.parameters())))):
                 raise UnsupportedError(
                     f"{type(model).__name__} does not run on this example without data"
-                    f" ({brief(error)}); pass a model and an example that hold data,"
+                    f" ({arguments.told(error)}); pass a model and an example that hold data,"
                     " or an example of the right shape"
                 ) from error
             logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, brief(error))
@@ -236,7 +236,7 @@ def _on_a_copy(
             return act(copies.copy_model(model, meta=False), inputs, nullcontext())
         except Exception as error:
             raise UnsupportedError(
-                f"{type(model).__name__} does not run on the example ({brief(error)}); pass the inputs"
+                f"{type(model).__name__} does not run on the example ({arguments.told(error)}); pass the inputs"
                 " of one call: a tensor, a tuple of arguments or a dict of keywords"
             ) from error
 
@@ -279,13 +279,14 @@ def _training_memory(model: nn.Module, inputs: Any, mode: AbstractContextManager
     """The same of a network that asks for values in train mode, or does not run in it."""
     try:
         return _kept(model, inputs, mode, training=True)
-    except Exception as error:  # The network's own code may raise anything; in eval mode it is known to run.
+    except Exception as error:  # The network's own code may raise anything.
+        found = _kept(model, inputs, mode, training=False)
         logger.warning(
             "%s does not run in train mode on this example (%s); memory is that of eval mode with gradients",
             type(model).__name__,
             brief(error),
         )
-        return _kept(model, inputs, mode, training=False)
+        return found
 
 
 def _kept(model: nn.Module, inputs: Any, mode: AbstractContextManager[Any], *, training: bool) -> dict[str, Kept]:

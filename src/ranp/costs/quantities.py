@@ -131,11 +131,24 @@ class Quantity:
             return 1 / number, 0.0
         if unit in self.scales and 0 < number < math.inf:
             return None, number * self.scales[unit]
+        if self.unit == "bytes" and (question := which_bytes(text)):
+            raise UnsupportedError(f"{text!r} can mean two sizes: {question} Write the one you mean.")
         units = ", ".join(unit for unit in self.scales if unit)
         raise UnsupportedError(
             f"the value {text!r} is not allowed. Pass a share of the full network (5%, or 4x for a quarter) or a "
             f"number above 0 with a unit of {self.description} ({units})."
         )
+
+
+def which_bytes(text: str) -> str:
+    """The question that a size without its last letters raises; empty where there is none.
+
+    >>> which_bytes("8G"), which_bytes("8GiB")
+    ('8GiB or 8GB?', '')
+    """
+    found = _NUMBER.fullmatch(text)
+    prefix = found[2].upper() if found else ""
+    return f"{found[1]}{prefix}iB or {found[1]}{prefix}B?" if found and prefix in ("K", "M", "G", "T") else ""
 
 
 QUANTITIES: Registry[Quantity] = Registry("quantity")

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ranp.errors import StorageError
+from ranp.errors import StorageError, asked
 
 SEAL = "seal"
 """The field that holds the checksum of all others."""
@@ -133,7 +133,7 @@ def check_target(path: Path, *, force: bool = True) -> None:
     if path.is_dir():
         raise StorageError(f"{str(path)!r} is a folder. Name a file.")
     if path.exists() and not force:
-        raise StorageError(f"{str(path)!r} exists. Name another file, or replace it with --force (force=True).")
+        raise StorageError(f"{str(path)!r} exists. Name another file, or replace it with {asked('force', True)}.")
     if not path.parent.is_dir():
         raise StorageError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Make it first.")
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from ranp.errors import DataError, UnsupportedError
+from ranp.errors import DataError, UnsupportedError, asked
 from ranp.integrations.export_sizes import Inputs, Shape, Span
 from ranp.running.calling import first_line, map_tensors, tensors_in
 from ranp.running.randomness import untouched_rng
@@ -85,7 +85,13 @@ def _write_onnx(
     exported.rename_axes(renamed)
     notes = [{"input": s.input, "dimension": s.dimension, "sizes": str(s)} for s in spans]
     exported.model.metadata_props["ranp.sizes"] = json.dumps(notes)
-    path.write_bytes(exported.model_proto.SerializeToString())
+    made = exported.model_proto
+    version = next(one.version for one in made.opset_import if not one.domain)
+    if opset not in (None, version):  # the exporter only warns, and keeps its own
+        raise UnsupportedError(
+            f"{asked('opset', opset)} cannot be had: PyTorch writes this network with version {version}. Leave it out."
+        )
+    path.write_bytes(made.SerializeToString())
 
 
 def _read_onnx(path: Path) -> Runner:

@@ -135,9 +135,11 @@ def run(
     settings, folder = Settings() if settings is None else settings, Path(out)
     task, told = tasks.get("shapenet"), progress or silent
     names = (FULL, *METHODS)
-    for _, refused in side_by_side(partial(_begun, settings=settings, folder=folder), names, jobs=jobs, told=told):
+    work = partial(_begun, settings=settings, folder=folder)
+    for number, (name, refused) in enumerate(side_by_side(work, names, jobs=jobs, told=told), 1):
         if refused is not None:
             raise refused
+        told("network", number, len(names), name)
     runs = {name: _trained(name, settings, folder) for name in names}
     networks = {name: one.model for name, one in runs.items()}
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
@@ -198,7 +200,7 @@ def _story(settings: Settings, contenders: Sequence[Contender]) -> str:
         f"{median_ratio(ours.seconds, full.seconds):.0%} of the time of a step",
         f"{ours.miou / full.miou:.0%} of the mIoU",
     )
-    return f"{settings.budget} by {ours.name}: {', '.join(shares)}."
+    return f"{settings.budget} by {ours.name} leaves {', '.join(shares)}."
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:

@@ -77,19 +77,35 @@ def code(text: str, option: str) -> Any:
     module_name, _, path = text.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    try:
-        value: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise UnsupportedError(
-                f"{option} {text!r}: there is no module {error.name!r} here or installed. Check its name."
-            ) from error
-        raise
+    value = running(f"{option} {text!r}: importing {module_name}", _imported, module_name, f"{option} {text!r}")
     for part in path.split("."):
         if not hasattr(value, part):
             raise UnsupportedError(f"{option} {text!r}: {unknown_name('name', part, _public(value))}")
         value = getattr(value, part)
     return value
+
+
+def _imported(name: str, what: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise UnsupportedError(
+                f"{what}: there is no module {error.name!r} here or installed. Check its name."
+            ) from error
+        raise UnsupportedError(f"{what}: {name} needs {error.name!r}, which is not installed. Install it.") from error
+
+
+def running(what: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Calls code that somebody named; where it fails, the message says whose it is, and where.
+
+    Raises:
+        UnsupportedError: It failed.
+    """
+    from ranp import arguments
+
+    with arguments.blamed(what, error=UnsupportedError):
+        return function(*args, **kwargs)
 
 
 def find_network(text: str, option: str = "MODEL") -> Network:
@@ -104,7 +120,7 @@ def find_network(text: str, option: str = "MODEL") -> Network:
             raise UnsupportedError(
                 f"{option} {text!r} is a {type(function).__name__}. Name a function that makes a network."
             )
-        return Network(text, function, None)
+        return Network(text, partial(running, f"{option} {text!r}", function), None)
     try:
         return _registered(text)
     except UnsupportedError as error:
@@ -129,7 +145,7 @@ def find_example(network: Network, shapes: Sequence[str], function: str | None, 
     if shapes and function:
         raise UnsupportedError("--input and --example both say what goes in. Pass one of them.")
     if function:
-        return code(function, "--example")()
+        return running(f"--example {function!r}", code(function, "--example"))
     if shapes:
         return _empty(shapes, "--input", _TYPED, device)
     return None if network.example is None else network.example(device)
@@ -210,7 +226,7 @@ def stored_example(network: Network, recipe: Mapping[str, Any], where: Path, tru
     if function:
         if not trust.everything:
             refuse_code(where, brief(function), "example", "--input")
-        return code(str(function), f"{where.name}:")()
+        return running(f"the example {function!r}", code(str(function), f"{where.name}:"))
     return find_example(network, (), None)
 
 

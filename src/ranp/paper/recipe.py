@@ -38,6 +38,8 @@ _ALSO: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "precision": {"bf16": {"precision": "amp-bfloat16"}, "fp16": {"precision": "amp-float16"}},
 }
 """Other words for a choice, and the fields they stand for: those of ``ranp.TrainingStep``, and of older recipes."""
+_SPELLINGS = {"optimizer": "optimiser"}
+"""Other spellings of a field, at the command line."""
 _RANGES: Mapping[str, tuple[float, float]] = {
     "size": (8, 640),
     "epochs": (1, 10**6),
@@ -256,6 +258,7 @@ def read_setting(text: str) -> Setting:
     """
     kinds = {entry.name: str(entry.type) for entry in dataclasses.fields(Recipe)}
     key, equals, value = (part.strip() for part in text.partition("="))
+    key = _SPELLINGS.get(key, key)
     if not equals or not key or not value:
         raise UnsupportedError(f"--set {text!r} is not key=value. For example --set epochs=10.")
     if key.startswith(_OPTIONS):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -246,6 +248,8 @@ def test_wrong_example_is_refused_in_one_sentence(caplog: pytest.LogCaptureFixtu
     ("options", "match"),
     [
         ({"optimiser": "adm"}, "unknown optimiser 'adm'; did you mean 'adam'"),
+        ({"optimizer": "adm"}, "unknown optimiser 'adm'; did you mean 'adam'"),
+        ({"optimizer": "sgd", "optimiser": "adam"}, "are the same. Pass one of them"),
         ({"precision": "float8"}, "unknown precision 'float8'"),
         ({"batch": 0}, "batch=0"),
     ],
@@ -253,3 +257,12 @@ def test_wrong_example_is_refused_in_one_sentence(caplog: pytest.LogCaptureFixtu
 def test_unknown_names_are_refused(options: dict[str, Any], match: str) -> None:
     with pytest.raises(UnsupportedError, match=match):
         TrainingStep(**options)
+
+
+def test_both_spellings_make_the_same_step() -> None:
+    step = TrainingStep(4, optimizer="sgd")
+    assert step == TrainingStep(4, "sgd")
+    assert step.optimizer == step.optimiser == "sgd"
+    assert replace(step, optimiser="adam") == TrainingStep(4)
+    assert pickle.loads(pickle.dumps(step)) == step
+    assert asdict(step) == {"batch": 4, "optimiser": "sgd", "precision": "float32", "checkpointing": False}

@@ -9,6 +9,7 @@ import torch
 
 from ranp import arguments
 from ranp.costs.step.settings import Settings
+from ranp.errors import UnsupportedError
 
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "amsgrad", "adamw", "rmsprop", "none")
 """``momentum`` and ``nesterov`` are SGD with momentum, ``amsgrad`` is Adam with it; ``none`` stops after the backward
@@ -26,12 +27,14 @@ AUTOCAST = {"amp-bfloat16": torch.bfloat16, "amp-float16": torch.float16}
 """Precisions of ``torch.autocast``: parameters stay as they are."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class TrainingStep:
     """What one training step is, beside the network and its inputs.
 
     >>> TrainingStep(batch=4, optimiser="momentum", precision="amp-bfloat16").batch
     4
+    >>> TrainingStep(optimizer="sgd")  # as torch spells it
+    TrainingStep(batch=None, optimiser='sgd', precision='float32', checkpointing=False)
 
     Attributes:
         batch: Inputs are repeated or cut to this many; None leaves them as they are.
@@ -42,7 +45,7 @@ class TrainingStep:
         checkpointing: Blocks keep their inputs only and are computed again in the backward pass.
 
     Raises:
-        UnsupportedError: Unknown optimiser or precision, or a batch below one.
+        UnsupportedError: Unknown optimiser or precision, both spellings at once, or a batch below one.
     """
 
     batch: int | None = None
@@ -50,13 +53,33 @@ class TrainingStep:
     precision: str = "float32"
     checkpointing: bool = False
 
-    def __post_init__(self) -> None:
-        if self.batch is not None:
-            allowed = "a whole number from 1 on, or None for that of the inputs"
-            object.__setattr__(self, "batch", arguments.whole("batch", self.batch, allowed=allowed))
-        arguments.flag("checkpointing", self.checkpointing)
-        arguments.choice("optimiser", self.optimiser, OPTIMISERS)
-        arguments.choice("precision", self.precision, (*WHOLE, *AUTOCAST))
+    def __init__(
+        self,
+        batch: int | None = None,
+        optimiser: str | None = None,
+        precision: str = "float32",
+        checkpointing: bool = False,
+        *,
+        optimizer: str | None = None,
+    ) -> None:
+        if optimiser is not None and optimizer is not None:
+            raise UnsupportedError("optimiser= and optimizer= are the same. Pass one of them.")
+        named = next((name for name in (optimiser, optimizer) if name is not None), "adam")
+        if batch is not None:
+            batch = arguments.whole("batch", batch, allowed="a whole number from 1 on, or None for that of the inputs")
+        checked = {
+            "batch": batch,
+            "checkpointing": arguments.flag("checkpointing", checkpointing),
+            "optimiser": arguments.choice("optimiser", named, OPTIMISERS),
+            "precision": arguments.choice("precision", precision, (*WHOLE, *AUTOCAST)),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def optimizer(self) -> str:
+        """``optimiser``, as torch spells it."""
+        return self.optimiser
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,10 @@ Note = str | Callable[[Wanted, Sequence[Line]], Iterable[str]]
 """A note below a table, or what makes notes of its lines."""
 
 
+def _nothing_drawn(wanted: Wanted, lines: Sequence[Line], results: Results) -> Mapping[str, Figure]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
     """A table or figure of the paper.
@@ -232,7 +236,12 @@ class Experiment:
     caption: Callable[[Wanted], str] = lambda wanted: ""
     notes: tuple[Note, ...] = ()
     measure: Callable[[Wanted, Line, Results], Any] = lambda wanted, line, results: None
-    figures: Callable[[Wanted, Sequence[Line], Results], Mapping[str, Figure]] = lambda wanted, lines, results: {}
+    figures: Callable[[Wanted, Sequence[Line], Results], Mapping[str, Figure]] = _nothing_drawn
+
+    @property
+    def draws(self) -> bool:
+        """Whether there are drawings."""
+        return self.figures is not _nothing_drawn
 
     def cells(self, wanted: Wanted) -> tuple[Cell, ...]:
         """What has to be run, all lines of a seed before the next seed: a part of the table is of use early."""

@@ -174,11 +174,12 @@ def run_all(
                 told("cell", done, len(wanted), found)
         left = taken
     if failed:
-        names = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        names = "; ".join(f"{name}: {str(reason).rstrip('.')}" for name, reason in list(failed.items())[:3])
+        names += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
         raise RanpError(
             f"{len(failed)} of {len(wanted)} cells could not be run: {names}. The others are finished; mend it and run "
             "the same command again."
-        )
+        ) from next(iter(failed.values()))
     return [run_cell(cell, place) for cell in cells]
 
 
@@ -216,4 +217,4 @@ def _scored_together(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
 def _summary(cell: Cell, result: Result) -> str:
     figures = ", ".join(f"{name} {value:.4f}" for name, value in list(result.figures.items())[:3])
     share = result.slim.flops / result.full.flops
-    return f"{cell.id}: {result.removed:.1%} of the channels removed, {share:.1%} of the FLOPs; {figures}"
+    return f"{cell.id}: {result.removed:.1%} of the channels removed, {share:.1%} of the FLOPs left; {figures}"

@@ -53,7 +53,7 @@ def optional(module: str, use: str, extra: str) -> Any:
         importlib.import_module(module.partition(".")[0])  # a part of it may have been imported before it was blocked
         return importlib.import_module(module)
     except ImportError as missing:
-        raise UnsupportedError(f'{use}: pip install "ranp[{extra}]".') from missing
+        raise UnsupportedError(f"{use}. Install it with: pip install 'ranp[{extra}]'.") from missing
 
 
 def check_samples(size: int, least: int, why: str, count: int | None, seed: int, one: str) -> None:

@@ -201,6 +201,8 @@ class Task:
         predict: ``predict(model, inputs, size)``: what a network in eval mode answers to a batch of the validation
             data, which may be larger than what it was trained on.
         open: Reads the published data set.
+        needs: Packages that it cannot do without, by the name they are imported by, each with its extra.
+        readers: Those that read the published data set.
     """
 
     name: str
@@ -215,6 +217,8 @@ class Task:
     open: Opener
     weight: Callable[[Tensor], float] = _samples
     predict: Callable[[nn.Module, Inputs, int], Tensor] = _plainly
+    needs: Mapping[str, str] = field(default_factory=dict)
+    readers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def network(self) -> str:

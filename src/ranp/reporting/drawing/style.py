@@ -66,7 +66,9 @@ def styled() -> Iterator[None]:
     try:
         import matplotlib as mpl
     except ModuleNotFoundError as missing:
-        raise UnsupportedError('figures are drawn by matplotlib: pip install "ranp[report]".') from missing
+        raise UnsupportedError(
+            "figures are drawn by matplotlib. Install it with: pip install 'ranp[report]'."
+        ) from missing
     with _LOCK, mpl.rc_context():
         mpl.rcdefaults()  # the user's own settings, backend apart, must not change a figure
         settings: Any = mpl.rcParams

@@ -205,8 +205,8 @@ def test_without_monai_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     output, target = batch(0)
     monkeypatch.setitem(sys.modules, "monai.losses.dice", None)
     monkeypatch.setitem(sys.modules, "monai.inferers.utils", None)
-    with pytest.raises(UnsupportedError, match=r'pip install "ranp\[medical\]"'):
+    with pytest.raises(UnsupportedError, match=r"pip install 'ranp\[medical\]'"):
         loss(output, target)
-    with pytest.raises(UnsupportedError, match=r'pip install "ranp\[medical\]"'):
+    with pytest.raises(UnsupportedError, match=r"pip install 'ranp\[medical\]'"):
         predict(Pointwise(), output, 8)
     assert TASK.metrics(output, target)  # these need nothing

@@ -276,5 +276,5 @@ def test_a_normalised_name_with_a_scanners_values(tmp_path: Path) -> None:
 def test_without_nibabel_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_2018(tmp_path, 1, 1)
     monkeypatch.setitem(sys.modules, "nibabel", None)
-    with pytest.raises(UnsupportedError, match=r'nibabel: pip install "ranp\[medical\]"'):
+    with pytest.raises(UnsupportedError, match=r"nibabel\. Install it with: pip install 'ranp\[medical\]'"):
         read(tmp_path)

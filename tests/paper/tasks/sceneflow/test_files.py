@@ -399,5 +399,5 @@ def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
 
     data = open_folder(sample_pack(tmp_path, 2), allow_missing=True, fold=0).train_data(16)
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(UnsupportedError, match=r'pip install "ranp\[stereo\]"'):
+    with pytest.raises(UnsupportedError, match=r"pip install 'ranp\[stereo\]'"):
         data.draw(0)

@@ -247,5 +247,5 @@ def test_a_torn_frame_is_named(tmp_path: Path) -> None:
 def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     video = write_video(tmp_path / "v.avi", 2)
     monkeypatch.setitem(sys.modules, "av", None)
-    with pytest.raises(UnsupportedError, match=r'pip install "ranp\[video\]"'):
+    with pytest.raises(UnsupportedError, match=r"pip install 'ranp\[video\]'"):
         read(video, 0)

@@ -167,5 +167,7 @@ BRATS = Task(
     metrics=Metrics(tally, figures, main="dice"),
     open=open_folder,
     predict=predict,
+    needs={"monai": "medical"},
+    readers={"nibabel": "medical"},
 )
 """Tumour segmentation."""

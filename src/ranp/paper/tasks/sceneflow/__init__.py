@@ -94,4 +94,5 @@ SCENEFLOW = Task(
     weight=weight,
     metrics=METRICS,
     open=open_folder,
+    readers={"PIL": "stereo"},
 )

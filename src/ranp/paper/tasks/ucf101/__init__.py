@@ -247,4 +247,5 @@ UCF101 = Task(
     metrics=metrics,
     open=open_videos,
     predict=predict,
+    readers={"av": "video"},
 )
