@@ -24,7 +24,7 @@ GOOD = (
     ("fit unet3d-shapenet --memory 1GiB --batch 2", "ranp prune"),
     ("export slim --format onnx --input 1x1x16x16x16 --out slim.onnx", "slim.onnx"),
     ("train shapenet --scale cpu --set epochs=1 --budget flops=20% --out trained", "trained"),
-    ("evaluate trained", "mIoU"),
+    ("evaluate trained", "miou"),
     ("report slim trained --out report.html", "report.html"),
     ("reproduce --list", "main"),
 )
