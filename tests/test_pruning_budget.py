@@ -177,7 +177,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return told
 
 
-@pytest.mark.parametrize("budget", ["step-time=80%", "step-time=1.5x", "latency=70%", ["step-time=90%", "flops=30%"]])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        "latency=70%",
+        ["step-time=90%", "flops=30%"],
+        *(pytest.param(text, marks=pytest.mark.slow) for text in ("step-time=80%", "step-time=1.5x")),
+    ],
+)
 @pytest.mark.parametrize(
     ("fill", "method"),
     [

@@ -86,6 +86,7 @@ def test_the_fastest_is_taken_if_it_pays(fast: str, monkeypatch: pytest.MonkeyPa
     assert str(found).count("fastest") == 1
 
 
+@pytest.mark.slow
 def test_real_runs() -> None:
     model, x = network(), torch.zeros(1, 2, 6, 6, 6)
     for step in (ranp.TrainingStep(batch=2), None):

@@ -57,7 +57,9 @@ def check(case: Case, steps: tuple[float, ...]) -> None:
         widths = plan.widths
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == "unet3d-23" else ()) for n in NARROW])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("unet3d-23", "i3d", "psm") else ()) for n in NARROW]
+)
 def test_narrow(name: str) -> None:
     check(NARROW[name], STEPS)
 

@@ -129,6 +129,7 @@ def test_a_lost_rank_ends_the_job_and_the_next_start_goes_on(tmp_path: Path) -> 
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_ranks_that_were_told_different_things_refuse(tmp_path: Path) -> None:
     assert start(tmp_path, "disagree").returncode == 0
     for rank in (0, 1):

@@ -112,6 +112,7 @@ def test_the_box_around_a_mask() -> None:
     assert bounds(mask) == np.s_[2:6, 1:4, 4:7]
 
 
+@pytest.mark.slow
 def test_the_real_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four patients of 2015: two modalities, a brain mask, values that are normalised already, labels 0 to 4."""
     import nibabel
