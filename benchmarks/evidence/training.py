@@ -26,7 +26,7 @@ def trained(
     network: nn.Module, training: Training, draw: Draw, judge: Judge, *, steps: int, batch: int
 ) -> dict[str, float]:
     """Adam, one cycle of the learning rate, clipped gradients, and a moving average of the weights at the end."""
-    network = network.to(memory_format=torch.channels_last_3d)  # two thirds of the time on a CPU
+    network = network.to(memory_format=torch.channels_last_3d)  # faster on a CPU, the same network
     generator = torch.Generator().manual_seed(training.seed)
     optimiser = torch.optim.Adam(network.parameters(), training.lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, training.lr, steps)
