@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ranp.errors import FULL_DISK, DataError, RanpError, UnsupportedError, exit_status
-from ranp.workers import side_by_side
+from ranp.workers import check_all_ran, side_by_side
 from tests.support import pieces, processes
 
 
@@ -45,9 +45,9 @@ def test_processes_of_a_pool_share_the_cores() -> None:
 def test_a_full_disk_is_known_wherever_it_was(jobs: int) -> None:
     found = [error for _, error in side_by_side(pieces.full_disk, [1, 2], jobs=jobs) if isinstance(error, RanpError)]
     assert [exit_status(error) for error in found] == [FULL_DISK] * 2
-    told = RanpError("cells could not be run")
-    told.__cause__ = found[0]
-    assert exit_status(told) == FULL_DISK
+    with pytest.raises(RanpError, match="2 of 3 cells could not be run") as told:
+        check_all_ran({"first": RanpError("another reason"), "second": found[0]}, 3)
+    assert exit_status(told.value) == FULL_DISK
 
 
 def test_a_killed_process_of_a_pool_is_one_clear_error() -> None:

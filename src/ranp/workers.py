@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -66,6 +66,22 @@ def side_by_side(
             yield item, _outcome(partial(work, item, told))
     else:
         yield from _in_pool(work, items, jobs, told)
+
+
+def check_all_ran(failed: Mapping[str, RanpError], total: int) -> None:
+    """Refuses to go on where some cells failed; a full disk behind any of them is the cause that counts.
+
+    Raises:
+        RanpError: It names the first three.
+    """
+    if not failed:
+        return
+    reasons = "; ".join(f"{name}: {str(reason).rstrip('.')}" for name, reason in list(failed.items())[:3])
+    more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
+    raise RanpError(
+        f"{len(failed)} of {total} cells could not be run: {reasons}{more}. The others are finished; mend it and run "
+        "the same command again."
+    ) from max(failed.values(), key=exit_status)
 
 
 def _in_pool(

@@ -18,7 +18,7 @@ from ranp.comparing.arms import Arm
 from ranp.comparing.cells import Cell, Place, decide
 from ranp.comparing.sources import LightningTraining, TaskTraining
 from ranp.comparing.subject import Subject
-from ranp.errors import InfeasibleError, RanpError, UnsupportedError
+from ranp.errors import FULL_DISK, InfeasibleError, RanpError, UnsupportedError, exit_status
 from tests.support import comparable, processes
 
 ARMS = ("full", "flat", "ranp-f", "bare=ranp-f,min_channels=1")
@@ -114,8 +114,9 @@ def test_runs_without_a_number_are_failures(tmp_path: Path) -> None:
 
 
 def test_code_of_the_users_that_fails_is_named_and_the_others_are_finished(tmp_path: Path) -> None:
-    with pytest.raises(RanpError, match=r"2 of 6 cells could not be run: .*no disk for seed 1.*comparable.py"):
+    with pytest.raises(RanpError, match=r"2 of 6 cells could not be run: .*no disk for seed 1.*comparable.py") as told:
         run(tmp_path, train=comparable.failing, arms=("full", "flat"))
+    assert exit_status(told.value) == FULL_DISK
     assert len(list((tmp_path / "cells").glob("*.json"))) == 4
 
 

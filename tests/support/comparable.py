@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +63,7 @@ def diverging(network: nn.Module, training: Training) -> dict[str, float]:
 
 def failing(network: nn.Module, training: Training) -> dict[str, float]:
     if training.seed == 1:
-        raise ValueError("no disk for seed 1")
+        raise OSError(errno.ENOSPC, "no disk for seed 1")
     return {"loss": 1.0}
 
 

@@ -28,7 +28,7 @@ from ranp.progress import Labelled, silent
 from ranp.scoring.passes import Loss, first_batch
 from ranp.slimming.initialisation import COPY, check_initialiser
 from ranp.slimming.slim import apply_plan
-from ranp.workers import side_by_side
+from ranp.workers import check_all_ran, side_by_side
 
 KIND, VERSION = "ranp-compare", 1
 EXPLORATION = 10_000
@@ -253,13 +253,7 @@ class _Study:
             else:
                 words = ", ".join(f"{name} {value:.4g}" for name, value in found.figures.items())
                 self.told("cell", done, len(cells), f"{cell.id}: {words}")
-        if failed:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(failed.items())[:3])
-            more = f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-            raise RanpError(
-                f"{len(failed)} of {len(cells)} cells could not be run: {reasons}{more}. The others are finished; mend "
-                "it and run the same again."
-            )
+        check_all_ran(failed, len(cells))
         return [read(cell, self.place) for cell in cells]
 
     def measure(

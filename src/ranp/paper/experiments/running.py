@@ -31,7 +31,7 @@ from ranp.paper.training.runs import of_run, records
 from ranp.paper.training.team import Team, joined
 from ranp.progress import Labelled, silent
 from ranp.reporting.folder import versions
-from ranp.workers import side_by_side
+from ranp.workers import check_all_ran, side_by_side
 
 __all__ = ["Labelled", "Place", "run_all", "run_cell"]
 
@@ -173,13 +173,7 @@ def run_all(
             elif found:
                 told("cell", done, len(wanted), found)
         left = taken
-    if failed:
-        names = "; ".join(f"{name}: {str(reason).rstrip('.')}" for name, reason in list(failed.items())[:3])
-        names += f"; and {len(failed) - 3} more" if len(failed) > 3 else ""
-        raise RanpError(
-            f"{len(failed)} of {len(wanted)} cells could not be run: {names}. The others are finished; mend it and run "
-            "the same command again."
-        ) from next(iter(failed.values()))
+    check_all_ran(failed, len(wanted))
     return [run_cell(cell, place) for cell in cells]
 
 
