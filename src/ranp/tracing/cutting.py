@@ -167,6 +167,8 @@ def _mirrored(module: nn.Module) -> Iterator[tuple[str, Any]]:
         yield from (("num_embeddings", weight.shape[0]), ("embedding_dim", weight.shape[1]))
     elif isinstance(module, nn.Bilinear) and weight is not None:
         yield from zip(("out_features", "in1_features", "in2_features"), weight.shape, strict=True)
+    elif isinstance(module, nn.RNNBase | nn.RNNCellBase):
+        yield from _recurrent(module)
 
 
 def _conv(module: _ConvNd, weight: torch.Tensor) -> Iterator[tuple[str, int]]:
@@ -179,3 +181,14 @@ def _conv(module: _ConvNd, weight: torch.Tensor) -> Iterator[tuple[str, int]]:
         groups = int(weight.shape[0]) * module.groups // module.out_channels if depthwise else module.groups
         inputs, outputs = int(weight.shape[1]) * groups, int(weight.shape[0])
     yield from (("groups", groups), ("in_channels", inputs), ("out_channels", outputs))
+
+
+def _recurrent(module: nn.RNNBase | nn.RNNCellBase) -> Iterator[tuple[str, int]]:
+    """The first layer's inputs, and the states, whose width all layers and directions share."""
+    first = "_l0" if isinstance(module, nn.RNNBase) else ""
+    inputs, states = getattr(module, f"weight_ih{first}"), getattr(module, f"weight_hh{first}")
+    projected = getattr(module, f"weight_hr{first}", None)
+    yield "input_size", int(inputs.shape[1])
+    yield "hidden_size", int((states if projected is None else projected).shape[1])
+    if projected is not None:
+        yield "proj_size", int(projected.shape[0])

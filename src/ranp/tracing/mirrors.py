@@ -15,10 +15,12 @@ import numpy as np
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ranp.tracing.cuts import Births
 from ranp.tracing.cutting import numbers_in
 from ranp.tracing.labels import LabelSpace, Vector
 from ranp.tracing.ledger import OpRecord
 from ranp.tracing.operation import labels_of
+from ranp.tracing.trace import Cause
 
 Key = tuple[str, int]
 """``module.attribute``, and which of its numbers if it holds several."""
@@ -76,6 +78,15 @@ def transferred(key: Key, place: OpRecord, other: OpRecord) -> Key | None:
         return None
     parts = other.where.split(".")
     return f"{'.'.join(parts[: len(parts) - depth])}.{attribute}", key[1]
+
+
+def keep_projected(model: nn.Module, space: LabelSpace, births: Births) -> None:
+    """Pins the states of an LSTM that projects them: torch takes it for one that does not if both are equally wide."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.LSTM) and module.proj_size:
+            for (tensor, _), labels in births.items():
+                if tensor.startswith(f"{name}.weight_hr_".lstrip(".")):
+                    space.pin(labels, "must be wider than its projection", name, cause=Cause.CODE)
 
 
 def watch_norms(model: nn.Module, space: LabelSpace, attributes: dict[Key, Vector]) -> Iterator[RemovableHandle]:

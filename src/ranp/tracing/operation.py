@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ranp.running.operators import Operator, flat_tensors
-from ranp.tracing.labels import RIGID, LabelSpace, Vector, has_filler
+from ranp.tracing.labels import FILLER, RIGID, LabelSpace, Vector, has_filler
 
 ATTRIBUTE = "_ranp_labels"
 """Where a tensor of the traced copy carries its labels: ``{dimension: vector}``; a missing dimension is rigid."""
@@ -56,7 +56,7 @@ def wrap(dim: int, rank: int) -> int:
 class Op(Operator):
     """An operator that has just run: what rules read from and write to."""
 
-    __slots__ = ("carrier", "depthwise", "index", "on_layer", "out", "space", "split", "where")
+    __slots__ = ("carrier", "depthwise", "index", "on_layer", "out", "space", "split", "summed", "where")
 
     def __init__(
         self,
@@ -77,6 +77,7 @@ class Op(Operator):
         self.depthwise = depthwise  # what the full network's convolution was; None: see for yourself
         self.on_layer = on_layer
         self.split = False
+        self.summed: list[tuple[Vector, Vector]] = []  # fillers, and what they are summed over with
 
     @property
     def in_place(self) -> bool:
@@ -116,6 +117,13 @@ class Op(Operator):
             return
         self.space.contracted.append(a)
         self.space.unite(a, b)
+        if len(a) == len(b):
+            self.summed += [(one, other) for one, other in ((a, b), (b, a)) if has_filler(one)]
+
+    def standing_for(self, vector: Vector) -> Vector:
+        """A copy of an input's labels; fillers have the labels of what they are summed over with."""
+        other = next((other for own, other in self.summed if own is vector), vector)
+        return np.where(vector == FILLER, other, vector)
 
     def emit(self, labels: Mapping[int, Vector | None], *results: torch.Tensor) -> None:
         """Gives the results their labels: those named, or all."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,7 +69,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before: Callable[[int, OpRecord, list[torch.Tensor]], None] | None = None,
         watches: bool = True,
         run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = execute,
-        after: Callable[[Any, tuple[Any, ...], dict[str, Any], Any, str], None] | None = None,
+        after: Callable[[Op, tuple[Any, ...], dict[str, Any]], None] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space, self.ledger, self.stack, self.layers = space, ledger, stack, layers
@@ -82,7 +80,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
         # tensors that somebody holds, so two runs that are to be compared must watch alike.
         self.watches = watches
-        self.unread: dict[int, tuple[Any, set[bool]]] = {}
+        self.unread: dict[int, tuple[torch.Tensor, set[bool]]] = {}
         self.births = births
         self.homes: dict[int, tuple[str, int]] = {}
 
@@ -113,8 +111,6 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in TO_PYTHON:
                 ledger.decided_by += [(vector, where) for tensor in ins for vector in reduced_into(tensor)]
         self.constants.follow(func, args, kwargs, out, known)
-        if self.after is not None:
-            self.after(func, args, kwargs, out, where)
         if self.watches:
             self._consume(ins, where, name)
         turn = name, self.turns[name]
@@ -138,6 +134,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 ledger.depthwise.add(turn)
         elif name not in rules.IGNORED:
             self._unknown(op, func)
+        if self.after is not None:
+            self.after(op, args, kwargs)
         return out
 
     def _recorded(
@@ -213,27 +211,20 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def never_read(self) -> list[Vector]:
         """Labels of results that nothing has read and that somebody may hold where no operator is seen."""
-        found = [(held, [*labels_of(held()).values()]) for held, open_ in map(_weakly, self.unread.values()) if open_]
-        return [vector for _, vectors in found for vector in vectors]
+        return [vector for held, open_ in self.unread.values() if open_ for vector in labels_of(held).values()]
 
     def _remember_unread(self, op: Op) -> None:
         """Labels that no operator reads may go where nobody sees (numpy); of several results one reader will do.
 
-        A view that was written to is read through its base. Without data there is nothing to see in a view, so one
-        that dies unread (torch makes and drops some itself) is forgotten; anything else is held until it is read.
+        Without data nothing can go there: what nobody reads is a state that is thrown away, or kept for another call.
+        A view that was written to is read through its base.
         """
-        if op.in_place and op["self"] is not None and op["self"]._is_view():
+        if self.run is execute or (op.in_place and op["self"] is not None and op["self"]._is_view()):
             return
-        if self.run is execute and op.name in ("detach", "alias"):
-            return  # ``x.data.size()``: without data, nothing but sizes can be read from it unseen
-        results = [t for t in flat_tensors(op.out) if is_floating(t) and _labelled(t)]
-        view, open_ = self.run is execute and not op.in_place and op.schema.view, {True}
-        for tensor in results:
-            key = id(tensor)
-            self.unread[key] = (weakref.ref(tensor, partial(self._forget, key)) if view else tensor, open_)
-
-    def _forget(self, key: int, dead: object) -> None:
-        self.unread.pop(key, None)
+        open_ = {True}
+        for tensor in flat_tensors(op.out):
+            if is_floating(tensor) and _labelled(tensor):
+                self.unread[id(tensor)] = tensor, open_
 
     def _unknown(self, op: Op, func: Any) -> None:
         labelled = [t for t in op.tensors if any(v.any() for v in labels_of(t).values())]
@@ -288,12 +279,6 @@ _FILLING = ("full", "new_full", "full_like")
 
 def _numbers(args: tuple[Any, ...]) -> tuple[int | float, ...]:
     return tuple(a for a in args if type(a) in (int, float))
-
-
-def _weakly(entry: tuple[Any, set[bool]]) -> tuple[Any, set[bool]]:
-    """The same without holding the tensor."""
-    held, open_ = entry
-    return held if isinstance(held, weakref.ref) else weakref.ref(held), open_
 
 
 def _labelled(tensor: torch.Tensor) -> bool:

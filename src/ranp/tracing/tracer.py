@@ -31,8 +31,8 @@ from ranp.tracing.heads import BOTH, WHOLE, keep_places, start_with_heads
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Lessons, labels_at, learn
 from ranp.tracing.ledger import Ledger, OpRecord
-from ranp.tracing.mirrors import watch_norms
-from ranp.tracing.operation import labels_of
+from ranp.tracing.mirrors import keep_projected, watch_norms
+from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
@@ -218,6 +218,7 @@ class Tracer:
         for (name, _), labels in self.births.items():
             if name not in touched:
                 self.space.pin(labels, "no operator of the run used it", "", cause=Cause.UNUSED)
+        keep_projected(self.model, self.space, self.births)
         self.space.equal_counts += self.lessons.counts
         for vector, reason in self.lessons.distrusted:
             self.space.pin(vector, reason, "", cause=Cause.CODE)
@@ -306,16 +307,15 @@ class Tracer:
     def _note_result(self, tensor: torch.Tensor | None) -> None:
         self.call_labels.append({dim: vector.copy() for dim, vector in labels_of(tensor).items()})
 
-    def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any, where: str) -> None:
-        flops = true_flops(func, args, kwargs, out)
+    def _count(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        flops = true_flops(op.func, args, kwargs, op.out)
         if flops:
-            index = len(self.runs[False].ledger.records) - 1
-            size = sum(tensor.numel() for tensor in flat_tensors(out))
-            name = str(getattr(func, "_overloadpacket", func))
-            self.ops[index] = OpCall(where, name, flops, size, call=call_of(func, args, kwargs, out))
+            size = sum(tensor.numel() for tensor in flat_tensors(op.out))
+            name = str(getattr(op.func, "_overloadpacket", op.func))
+            self.ops[op.index] = OpCall(op.where, name, flops, size, call=call_of(op.func, args, kwargs, op.out))
             leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             held = {(number, dim): v for number, leaf in enumerate(leaves) for dim, v in labels_of(leaf).items()}
-            self.op_labels.append({at: vector.copy() for at, vector in held.items()})
+            self.op_labels.append({at: op.standing_for(vector) for at, vector in held.items()})
 
     def layers_to_blame(self, failure: Failure | None) -> tuple[str, ...]:
         """Layers whose channels the operator reads at which a comparison failed, or the nearest before it."""

@@ -244,7 +244,7 @@ def transformer_encoder_layer() -> nn.Module:
     return between(body, layer=nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True))
 
 
-@OPERATORS.add(volume(), prunable="a b", kept="stem head", masked=False)
+@OPERATORS.add(volume(), prunable="a b", kept="head", masked=False)
 def long_short_term_memory() -> nn.Module:
     def body(m: Net, x: Tensor) -> Tensor:
         return m.lstm(x.flatten(2).transpose(1, 2))[0].transpose(1, 2).reshape(x.shape)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +54,60 @@ class Recurrent(nn.Module):
 @WIDTHS.add(lambda: tensor(2, 3, 2, 4, 4), prunable="cells.0.gates cells.1.gates", kept="head", masked=False)
 def first_states_of_written_widths() -> nn.Module:
     return Recurrent()
+
+
+def remembering(kind: type[nn.RNNBase], **options: Any) -> Net:
+    """Layers with states, of which only the outputs are read."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        return m.head(m.memory(F.relu(m.embed(x)))[0])
+
+    outputs = 16 if options.get("bidirectional") else 8
+    memory = kind(6, 8, batch_first=True, **options)
+    return Net(body, embed=nn.Linear(4, 6), memory=memory, head=nn.Linear(outputs, 4))
+
+
+def readers(*layers: str) -> dict[str, int]:
+    """Weights that read inputs and states."""
+    return {f"memory.weight_{kind}_{layer}": 1 for layer in layers for kind in ("ih", "hh")}
+
+
+SEQUENCE = partial(tensor, 2, 5, 4)
+
+
+@WIDTHS.add(SEQUENCE, prunable="embed memory.weight_ih_l0", kept="head", consumers=readers("l0"))
+def long_short_term_memory_of_one_layer() -> nn.Module:
+    return remembering(nn.LSTM)
+
+
+@WIDTHS.add(
+    SEQUENCE,
+    prunable="embed memory.weight_ih_l0 memory.weight_ih_l1_reverse",
+    kept="head",
+    consumers=readers("l0", "l0_reverse", "l1", "l1_reverse"),
+)
+def gated_recurrent_layers_of_both_directions() -> nn.Module:
+    return remembering(nn.GRU, num_layers=2, bidirectional=True)
+
+
+@WIDTHS.add(volume(), prunable="a stem b", kept="head")
+def kept_for_another_call() -> nn.Module:
+    """A streaming network keeps the last of its activations; nothing reads them in this call."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        m.kept = x[:, :, -1:].clone()
+        return x
+
+    return between(body)
+
+
+@WIDTHS.add(volume(), prunable="a stem b", kept="head")
+def made_for_nothing() -> nn.Module:
+    def body(m: Net, x: Tensor) -> Tensor:
+        torch.relu(x) * 2
+        return x
+
+    return between(body)
 
 
 def compared(body: Callable[[Tensor, Tensor], Tensor]) -> Net:
