@@ -88,6 +88,9 @@ def masked(full: nn.Module, places: Places) -> nn.Module:
 def error(full: nn.Module, slim: nn.Module, example: Any) -> float:
     """The largest difference between pruned and masked outputs over the largest output, in both modes.
 
+    A single number beside larger outputs is a loss, a mean over channels, of which the two have not equally many: it
+    must be finite.
+
     Args:
         full: What ``tagged`` made.
         slim: What pruning made of it, or of a copy.
@@ -106,8 +109,10 @@ def error(full: nn.Module, slim: nn.Module, example: Any) -> float:
                 wanted = list(floating(_seeded(twin.train(train), inputs)))
         if [tensor.shape for tensor in wanted] != [tensor.shape for tensor in got]:
             return math.inf
+        largest = max(tensor.dim() for tensor in wanted)
         for a, b in zip(wanted, got, strict=True):
-            difference = float((a - b).abs().max() / a.abs().max())
+            beside = a.dim() == 0 < largest
+            difference = float(0 * b if beside else (a - b).abs().max() / a.abs().max())
             worst = max(worst, math.inf if math.isnan(difference) else difference)
     return worst
 

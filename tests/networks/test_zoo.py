@@ -65,7 +65,6 @@ OTHER_JUDGE: dict[str, str] = {
     "SwinUNETR v2": "norms without parameters over channels",
     "GwcNet-G": "means over the channels of a group",
     "GwcNet-GC": "means over the channels of a group",
-    "SegResNetVAE": "a mean over channels among the outputs",
 }
 """Networks for which zeroed weights are not removed channels, and why: only the package's own check applies."""
 
@@ -83,6 +82,7 @@ RANDOM_OR_PAIRED: dict[str, str] = {
     "EfficientNet-B0": "drops whole blocks at random",
     "FlexibleUNet, EfficientNet-B0": "drops whole blocks at random",
     "VQVAE": "asks for float32",
+    "SegResNetVAE": "draws random numbers",
     "ACVNet": "queries meet keys",
 }
 """Networks that need a judge who silences a channel where it is made, too, and who draws no random numbers."""
@@ -118,7 +118,7 @@ UNREACHED: dict[str, set[str]] = {
     "BasicUNetPlusPlus": {"unseen"},
     "FlexibleUNet, EfficientNet-B0": {"unused"},
     "SegResNetVAE": {"unused"},
-    "VQVAE": {"unseen"},
+    "VQVAE": set(),
     "SlowFast-R50, zero-initialised norms": set(),
 }
 """Networks with parameters that no gradient reaches, and the causes that the report names for what is kept."""
