@@ -34,7 +34,7 @@ def test_the_methods_that_are_widths() -> None:
         method = methods.resolve(name)
         assert (method.criterion, method.balance, method.resource, method.scope) == ("mpmg-sum", True, None, name)
     of = methods.resolve("pretrained")
-    assert (of.criterion, of.balance, of.resource, of.scope) == ("neuron-mask", False, None, "layer")
+    assert (of.criterion, of.balance, of.resource, of.scope) == ("mpmg-group", False, None, "layer")
     assert {methods.resolve(name).floor for name in METHODS} == {4}
 
 

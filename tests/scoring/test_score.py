@@ -7,9 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint
 
+import ranp
+from ranp.errors import DataError, UnsupportedError
 from ranp.scoring.criteria import CRITERIA, Criterion
-from ranp.scoring.score import score
+from ranp.scoring.score import score, score_many
 from ranp.scoring.tally import ALL_ZERO, NO_GRADIENT
 from ranp.tracing.trace import Layer, Trace
 from tests.support.scored import channel_masks, expected, rows, trace_of, weight_masks
@@ -357,5 +360,78 @@ def test_makes_its_own_trace_from_the_first_batch():
     assert own.batches == 3
 
 
+class Residual(nn.Module):
+    """Two layers that meet in an addition, each behind a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.body, self.head = (
+            nn.Conv3d(2, 4, 1),
+            nn.Conv3d(4, 4, 3, padding=1, bias=False),
+            nn.Conv3d(4, 3, 1),
+        )
+        self.first, self.second = nn.BatchNorm3d(4), nn.GroupNorm(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.stem(x)).relu()
+        return self.head(x + self.second(self.body(x))).mean((2, 3, 4))
+
+
+def test_groups_add_up_everything_that_goes_with_a_channel():
+    torch.manual_seed(0)
+    model = Residual().double()
+    batches, total = batches_for((2, 2, 4, 4, 4)), torch.zeros(4, dtype=torch.float64)
+    own = torch.zeros(3, dtype=torch.float64)
+    for inputs, target in batches:
+        model.zero_grad()
+        F.cross_entropy(model(inputs), target).backward()
+        here = {name: (value * value.grad).abs().detach() for name, value in model.named_parameters()}
+        for name in ("stem.weight", "body.weight"):
+            total += here[name].flatten(1).sum(1)
+        for name in ("body.weight", "head.weight"):
+            total += here[name].transpose(0, 1).flatten(1).sum(1)
+        for name in ("stem.bias", "first.weight", "first.bias", "second.weight", "second.bias"):
+            total += here[name]
+        own += here["head.weight"].flatten(1).sum(1)
+    model.zero_grad()
+    scores = score(model, batches, F.cross_entropy, criterion="mpmg-group")
+    for layer in ("stem", "body"):
+        close(scores[layer], total / len(batches))
+    close(scores["head"], own / len(batches))  # its channels stay: nothing goes with them
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_groups_beside_other_criteria_and_checkpointed_twice(reentrant: bool):
+    """The body runs twice, so its gradient comes in two parts."""
+    torch.manual_seed(0)
+    model, twice = Residual().double(), Residual().double()
+    twice.load_state_dict(model.state_dict())
+    batches, plain = batches_for((2, 2, 4, 4, 4)), Residual.forward
+
+    def again(self: Residual, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.stem(x)).relu()
+        for _ in range(2):
+            x = x + checkpoint(self.body, x, use_reentrant=reentrant) if self is twice else x + self.body(x)
+        return self.head(self.second(x)).mean((2, 3, 4))
+
+    Residual.forward = again
+    try:
+        trace = ranp.trace(model, batches[0][0])
+        alone = score(model, batches, F.cross_entropy, trace=trace, criterion="mpmg-group")
+        many = score_many(twice, batches, F.cross_entropy, ["mpmg-sum", "mpmg-group", "snip"], trace=trace)
+    finally:
+        Residual.forward = plain
+    for layer in ("stem", "body", "head"):
+        close(many["mpmg-group"][layer], alone[layer])
+
+
+def test_a_criterion_on_groups_is_a_sum_over_elements():
+    with pytest.raises(UnsupportedError, match="can only be added up"):
+        Criterion("largest", lambda weight, gradient: gradient, "max", on="groups")
+    rule = Criterion("rows", lambda weight, gradient: gradient.flatten(1).sum(1), on="groups")
+    with pytest.raises(DataError, match="one value for each of its elements"):
+        score(Residual().double(), batches_for((2, 2, 4, 4, 4)), F.cross_entropy, criterion=rule)
+
+
 def test_registry_holds_the_contract():
-    assert set(CRITERIA.names()) == {*WEIGHT_CRITERIA, "neuron-mask", "magnitude", "random"}
+    assert set(CRITERIA.names()) == {*WEIGHT_CRITERIA, "neuron-mask", "mpmg-group", "magnitude", "random"}

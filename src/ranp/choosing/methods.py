@@ -119,7 +119,7 @@ for _method in (
     ),
     Method(
         "pretrained",
-        criterion="neuron-mask",
+        criterion="mpmg-group",
         scope="layer",
         description="for trained weights: the same share of every layer, its channels by what the loss would lose",
     ),

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from ranp import arguments
-from ranp.errors import PlanMismatchError
+from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.registry import Registry
 from ranp.tracing.trace import Layer
 
@@ -39,7 +39,9 @@ class Criterion:
             taken as soon as a gradient exists; max needs the mean over batches of every weight.
         linear: True if ``values`` is linear in the gradient, so that parts of a gradient may be added up afterwards.
         needs: ``"gradients"`` (batches and a loss), ``"weights"`` alone, or ``"seed"``: uniform random numbers.
-        on: ``"weights"``, or ``"channels"`` for a mask on the channel itself, behind the norm that alone consumes it.
+        on: ``"weights"`` of the channel's own layer; ``"channels"`` for a mask on the channel itself, behind the norm
+            that alone consumes it; or ``"groups"``: everything that goes with the channel, so also norms, biases, the
+            weights that read it, and channels of other layers that stand or fall with it, added up.
         keeps_weights: Also keep the value of every single weight, in ``Scores.weights``. The absolute value is then
             taken per weight, before the reduction.
     """
@@ -49,7 +51,7 @@ class Criterion:
     reduction: Reduction = "sum"
     linear: bool = False
     needs: Literal["gradients", "weights", "seed"] = "gradients"
-    on: Literal["weights", "channels"] = "weights"
+    on: Literal["weights", "channels", "groups"] = "weights"
     keeps_weights: bool = False
 
     def __post_init__(self) -> None:
@@ -60,9 +62,14 @@ class Criterion:
         for what, got, allowed in (
             ("reduction", self.reduction, ("sum", "mean", "max")),
             ("needs", self.needs, ("gradients", "weights", "seed")),
-            ("on", self.on, ("weights", "channels")),
+            ("on", self.on, ("weights", "channels", "groups")),
         ):
             arguments.choice(f"{what} of criterion {self.name!r}", got, allowed)
+        if self.on == "groups" and (self.reduction != "sum" or self.keeps_weights):
+            raise UnsupportedError(
+                f"criterion {self.name!r} on groups has reduction={self.reduction!r} and "
+                f"keeps_weights={self.keeps_weights}; what goes with a channel can only be added up. Leave both out."
+            )
 
     @property
     def at_once(self) -> bool:
@@ -122,6 +129,7 @@ for _criterion in (
     Criterion("mnmg-mean", _product, "mean", linear=True),
     Criterion("mnmg-max", _product, "max", linear=True),
     Criterion("neuron-mask", _product, linear=True, on="channels"),
+    Criterion("mpmg-group", _magnitude_of_product, on="groups"),
     Criterion("snip", _product, linear=True, keeps_weights=True),
     Criterion("magnitude", _magnitude, needs="weights"),
     Criterion("random", _magnitude, needs="seed"),

@@ -26,7 +26,7 @@ from ranp.running.randomness import reseed, untouched_rng
 from ranp.scoring.criteria import Criterion
 from ranp.scoring.opening import open_gates
 from ranp.scoring.tally import Tallies
-from ranp.tracing.trace import Layer, Trace
+from ranp.tracing.trace import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -75,16 +75,14 @@ class Passes:
                 first = next(batches, None)
                 if first is None:
                     raise DataError("there are no batches, and no trace: pass a trace, or batches to make one from.")
-                layers = trace_model(self.model, first[0]).layers
+                trace = trace_model(self.model, first[0])
             else:
-                layers = self.trace.layers
-            if not layers:
+                trace = self.trace
+            if not trace.layers:
                 raise UnsupportedError("the model has no convolution or linear layer to score. Pass another model.")
-            return self._tallied(layers, first, batches)
+            return self._tallied(trace, first, batches)
 
-    def _tallied(
-        self, layers: tuple[Layer, ...], first: Batch | None, batches: Iterator[Batch], *, opened: bool = False
-    ) -> Tallies:
+    def _tallied(self, trace: Trace, first: Batch | None, batches: Iterator[Batch], *, opened: bool = False) -> Tallies:
         network, loss = self._copies()
         if network is not self.model:
             network.train(self.mode == "train")
@@ -92,7 +90,7 @@ class Passes:
         gates = open_gates(network, self.seed) if opened else []
         if gates:
             logger.info("scored as if what begins at zero were small: %s", ", ".join(gates))
-        tally = Tallies(network, layers, self.criteria)
+        tally = Tallies(network, trace, self.criteria)
         tally.take_weights()
         if not tally.streams:
             return tally
@@ -110,7 +108,7 @@ class Passes:
                     self._backward(network, loss, guard, batch, number)
                 tally.end_batch(number)
                 if number == 1 and not opened and tally.silent and self._has_gates():
-                    return self._tallied(layers, batch, batches, opened=True)
+                    return self._tallied(trace, batch, batches, opened=True)
                 if callable(self.progress):
                     with arguments.blamed("progress"):
                         self.progress(number, count)

@@ -11,8 +11,9 @@ from torch import nn
 from ranp import arguments
 from ranp.errors import DataError
 from ranp.scoring.criteria import Criterion, by_channel
-from ranp.scoring.terms import Terms, find_terms
-from ranp.tracing.trace import Layer
+from ranp.scoring.terms import Terms, find_groups, find_terms
+from ranp.tracing.layout import Layout
+from ranp.tracing.trace import PINNED, Layer, Trace
 
 NO_GRADIENT = "no gradient reaches it"
 ALL_ZERO = "all its scores are zero"
@@ -21,8 +22,15 @@ ALL_ZERO = "all its scores are zero"
 class Tally:
     """Sums, over batches, the values of one criterion for every layer."""
 
-    def __init__(self, layers: tuple[Layer, ...], criterion: Criterion, terms: Terms, unscored: dict[str, str]) -> None:
-        self.layers = layers
+    def __init__(
+        self,
+        layers: tuple[Layer, ...],
+        criterion: Criterion,
+        terms: Terms,
+        unscored: dict[str, str],
+        groups: Groups | None = None,
+    ) -> None:
+        self.layers, self.groups = layers, groups
         self.criterion = criterion
         self.terms = terms
         self.unscored = unscored
@@ -38,6 +46,8 @@ class Tally:
         Raises:
             DataError: A gradient was NaN or infinite; the message names layer and batch.
         """
+        if self.groups is not None:
+            self.groups.end_batch(self.batch)
         found = [
             self.batch[index].detach() if index in self.batch else torch.zeros(layer.channels, device="cpu")
             for index, layer in enumerate(self.layers)
@@ -71,6 +81,8 @@ class Tally:
 
     def add(self, parameter: nn.Parameter, values: torch.Tensor) -> None:
         """Adds values of this batch; where sums per weight are kept this is only to see NaN and infinity."""
+        if self.groups is not None:
+            self.groups.add(parameter, values)
         for term in self.terms[id(parameter)][1]:
             layer = self.layers[term.layer]
             if values.shape == parameter.shape and term.is_weight:
@@ -89,6 +101,39 @@ class Tally:
                 )
             seen = self.batch.get(term.layer)
             self.batch[term.layer] = reduced if seen is None else seen + reduced
+
+
+class Groups:
+    """Sums, in one batch, the values of everything that goes with each class of channels."""
+
+    def __init__(self, network: nn.Module, trace: Trace) -> None:
+        layout = Layout.of(trace)
+        self.dims = find_groups(network, trace)
+        self.members = [torch.as_tensor(classes) for classes in layout.by_layer(layout.classes)]
+        size = 1 + int(max(layout.classes.max(initial=PINNED), layout.dims.max(initial=PINNED)))
+        self.sums = torch.zeros(size, dtype=torch.float64, device="cpu")
+        self.alone = torch.ones(size, dtype=torch.bool, device="cpu")
+        self.alone[torch.as_tensor(layout.dims)] = False
+        self.alone[PINNED] = True
+
+    def add(self, parameter: nn.Parameter, values: torch.Tensor) -> None:
+        """Adds the values of a parameter to the classes that its dimensions hold."""
+        if values.shape != parameter.shape:
+            raise DataError(
+                f"a criterion on groups returned shape {tuple(values.shape)} for a parameter of shape "
+                f"{tuple(parameter.shape)}. Return one value for each of its elements."
+            )
+        for dim, classes in self.dims.get(id(parameter), {}).items():
+            rest = [other for other in range(values.ndim) if other != dim]
+            along = values.sum(rest) if rest else values
+            self.sums.index_add_(0, classes.cpu(), along.detach().cpu().double())
+
+    def end_batch(self, batch: dict[int, torch.Tensor]) -> None:
+        """Hands every channel what goes with it; those that must stay keep the values of their own weights."""
+        for index, own in batch.items():
+            classes = self.members[index]
+            batch[index] = torch.where(self.alone[classes], own.detach().cpu().double(), self.sums[classes])
+        self.sums.zero_()
 
 
 class Stream:
@@ -137,6 +182,8 @@ class Stream:
         self._waiting.clear()
         for tally in self.tallies:
             tally.batch.clear()
+            if tally.groups is not None:
+                tally.groups.sums.zero_()
 
     def end_batch(self, number: int) -> None:
         """Takes the gradients that had to wait for their last part, and adds the batch to the totals."""
@@ -172,13 +219,16 @@ class Tallies:
     gradients of two layers need not exist together. Only criteria that cannot be reduced at once keep a sum per weight.
     """
 
-    def __init__(self, network: nn.Module, layers: Sequence[Layer], criteria: Sequence[Criterion]) -> None:
-        self.layers = tuple(layers)
+    def __init__(self, network: nn.Module, trace: Trace, criteria: Sequence[Criterion]) -> None:
+        self.layers = trace.layers
         terms: dict[str, tuple[Terms, dict[str, str]]] = {}
         for criterion in criteria:
             if criterion.on not in terms:
-                terms[criterion.on] = find_terms(network, self.layers, criterion.on)
-        self.tallies = tuple(Tally(self.layers, criterion, *terms[criterion.on]) for criterion in criteria)
+                terms[criterion.on] = find_terms(network, trace, criterion.on)
+        self.tallies = tuple(
+            Tally(self.layers, rule, *terms[rule.on], Groups(network, trace) if rule.on == "groups" else None)
+            for rule in criteria
+        )
         alike: dict[tuple[int, bool], list[Tally]] = {}  # by identity: a callable need not be hashable
         for tally in self.tallies:
             if tally.criterion.needs == "gradients":

@@ -14,7 +14,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ranp.errors import PlanMismatchError, UnsupportedError
 from ranp.scoring.criteria import by_channel
-from ranp.tracing.trace import Layer
+from ranp.tracing.layout import Layout
+from ranp.tracing.trace import Layer, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,19 @@ class Term:
 
 Terms = dict[int, tuple[nn.Parameter, list[Term]]]
 """By identity of a parameter: the parameter, and what it is a term of."""
+GroupDims = dict[int, dict[int, torch.Tensor]]
+"""By identity of a parameter: the class of every index of each of its dimensions that can be cut."""
 
 
-def find_terms(network: nn.Module, layers: tuple[Layer, ...], on: str) -> tuple[Terms, dict[str, str]]:
+def find_terms(network: nn.Module, trace: Trace, on: str) -> tuple[Terms, dict[str, str]]:
     """The parameters that the scores come from; and the layers that have none, with the reason."""
     terms: Terms = {}
+    layers = trace.layers
     unscored: dict[str, str] = {}
     parameters = dict(network.named_parameters(remove_duplicate=False))
     buffers = dict(network.named_buffers(remove_duplicate=False))
     for index, layer in enumerate(layers):
-        weight = _weight_of(layer, parameters)
+        weight = _parameter(layer.weight, parameters, _inside(layer.name, "weight"))
         if weight is None and layer.weight in buffers:
             unscored[layer.name] = f"its weight {layer.weight!r} is a buffer, not a parameter"
             continue
@@ -51,16 +55,30 @@ def find_terms(network: nn.Module, layers: tuple[Layer, ...], on: str) -> tuple[
         pairs = _mask_of(network, layer, weight, parameters) if on == "channels" else [(weight, True)]
         for parameter, is_weight in pairs:
             terms.setdefault(id(parameter), (parameter, []))[1].append(Term(index, is_weight))
+    if on == "groups":
+        for name, _ in trace.dims:
+            beside = _parameter(name, parameters)
+            if beside is not None:
+                terms.setdefault(id(beside), (beside, []))
     return terms, unscored
 
 
-def _weight_of(layer: Layer, parameters: Mapping[str, nn.Parameter]) -> nn.Parameter | None:
-    """The layer's weight; where it was computed from others (weight norm), the effective one that replaced them."""
-    plain = re.sub(r"parametrizations\.(\w+)\.original\d*$", r"\1", layer.weight)
-    for name in (layer.weight, plain, re.sub(r"_(v|g|orig)$", "", layer.weight), _inside(layer.name, "weight")):
-        if name in parameters:
-            return parameters[name]
-    return None
+def find_groups(network: nn.Module, trace: Trace) -> GroupDims:
+    """Which parts of which parameters go with which class of channels."""
+    found: GroupDims = {}
+    parameters, classes = dict(network.named_parameters(remove_duplicate=False)), Layout.of(trace).dim_classes()
+    for (name, dim), members in zip(trace.dims, classes, strict=True):
+        parameter = _parameter(name, parameters)
+        if parameter is not None and parameter.ndim > dim and parameter.shape[dim] == len(members):
+            found.setdefault(id(parameter), {})[dim] = torch.as_tensor(members, device=parameter.device)
+    return found
+
+
+def _parameter(name: str, parameters: Mapping[str, nn.Parameter], *others: str) -> nn.Parameter | None:
+    """A parameter; where it was computed from others (weight norm), the effective one that replaced them."""
+    plain = re.sub(r"parametrizations\.(\w+)\.original\d*$", r"\1", name)
+    names = (name, plain, re.sub(r"_(v|g|orig)$", "", name), *others)
+    return next((parameters[text] for text in names if text in parameters), None)
 
 
 def _mask_of(
