@@ -65,8 +65,8 @@ def score(
             may be None. Not read by criteria that need no gradient, except its first batch if there is no ``trace``.
         loss: ``loss(output, target)``, a scalar.
         trace: Of this model; made from the first batch if None.
-        criterion: ``mpmg-sum|mean|max``, ``mnmg-sum|mean|max``, ``neuron-mask``, ``snip``, ``magnitude``, ``random``, a
-            ``Criterion``, or a callable ``(weight, gradient) -> values``.
+        criterion: ``mpmg-sum|mean|max|group``, ``mnmg-sum|mean|max``, ``neuron-mask``, ``snip``, ``magnitude``,
+            ``random``, a ``Criterion``, or a callable ``(weight, gradient) -> values``.
         mode: ``"train"`` or ``"eval"``, for all modules.
         max_batches: Read no more than this many.
         seed: Of dropout, of batches that draw from the global generators, and of ``random``.
