@@ -172,8 +172,9 @@ def _mirrored(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _conv(module: _ConvNd, weight: torch.Tensor) -> Iterator[tuple[str, int]]:
-    """A convolution with one input channel per group is depthwise: its groups shrink with its channels."""
-    depthwise = module.groups > 1 and module.in_channels == module.groups
+    """With one input or one output for each group, a convolution's groups shrink with its channels."""
+    alone = (module.in_channels,) if isinstance(module, _ConvTransposeNd) else (module.in_channels, module.out_channels)
+    depthwise = module.groups > 1 and module.groups in alone
     if isinstance(module, _ConvTransposeNd):
         groups = int(weight.shape[0]) if depthwise else module.groups
         inputs, outputs = int(weight.shape[0]), int(weight.shape[1]) * groups

@@ -93,6 +93,17 @@ def depthwise_multiplier() -> nn.Module:
     return chain(conv(2, 5), conv(5, 10, groups=5), conv(10, 5))
 
 
+@LAYERS.add(volume(), prunable="a b c d", kept="e", together=("a c",))
+def one_output_for_each_group() -> nn.Module:
+    """3D UX-Net: every channel by itself becomes four, and these become one again."""
+    return chain(conv(2, 5), conv(5, 20, 1, groups=5), conv(20, 5, 1, groups=5), conv(5, 6), conv(6, 3))
+
+
+@LAYERS.add(volume(), prunable="a b", kept="c")
+def groups_that_read_plain_channels() -> nn.Module:
+    return chain(conv(2, 12), conv(12, 4, groups=4), conv(4, 3))
+
+
 @LAYERS.add(volume(), prunable="a b", kept="c", together=("a b",))
 def depthwise_transposed() -> nn.Module:
     return chain(conv(2, 6), up(6, 6, groups=6), conv(6, 6))

@@ -31,7 +31,7 @@ def convolution(op: Op) -> None:
     data, first, second = labels_of(x).get(1), labels_of(weight).get(0), labels_of(weight).get(1)
     inputs, outputs = (first, second) if transposed else (second, first)
     if op.depthwise is None:  # cut to one channel in each group, a grouped convolution would look like one
-        op.depthwise = groups > 1 and x.shape[1] == groups
+        op.depthwise = groups > 1 and (x.shape[1] == groups or (weight.shape[0] == groups and not transposed))
     if op.depthwise:  # cut to a single group, it still is
         out = _depthwise(op, data, weight, transposed, groups)
     elif groups == 1:
@@ -53,13 +53,18 @@ def masked_convolution(op: MaskedOp) -> Any:
 
 
 def _depthwise(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool, groups: int) -> Vector | None:
-    """One input channel per group: its outputs stand or fall with it, and so does the group."""
+    """One channel of each group, on one side: those on the other stand or fall with it, and so does the group."""
     if transposed:  # weight (channels, multiplier, ...): the multiplier is shared by all groups
         op.pin(labels_of(weight).get(1), "multiplier of a depthwise transposed convolution")
         rows = op.merge([data, labels_of(weight).get(0)], FIXED)
         return None if rows is None else np.repeat(rows, weight.shape[1])
+    outputs, inputs = labels_of(weight).get(0), weight.shape[1]
+    if inputs > 1:  # and one output
+        op.pin(labels_of(weight).get(1), "inputs of a group that makes one channel")
+        op.merge([data, None if outputs is None else np.repeat(outputs, inputs)], FIXED)
+        return outputs
     spread = None if data is None else np.repeat(data, weight.shape[0] // groups)
-    return op.merge([spread, labels_of(weight).get(0)], FIXED)
+    return op.merge([spread, outputs], FIXED)
 
 
 def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool, groups: int) -> Vector | None:
