@@ -205,6 +205,13 @@ def test_random_widths_are_where_others_are_and_differ(tmp_path: Path) -> None:
     assert again.widths == found[2].widths  # the draw, not the seed, says how wide
 
 
+def test_a_random_vector_with_a_name_is_an_arm_like_the_others(tmp_path: Path) -> None:
+    found = run(tmp_path, arms=("flat", "best=widths-2"), seeds=2)
+    assert [row.arm.name for row in found.rows("flops=30%")] == ["flat", "best"]
+    assert Arm.of("widths-2").is_drawn
+    assert not Arm.of("best=widths-2").is_drawn
+
+
 def test_a_criterion_of_ones_own_is_an_arm(tmp_path: Path) -> None:
     arm = Arm.of("mine=ranp-f,criterion=tests.support.comparable:last_first,min_channels=1")
     options = arm.pruning("flops=30%", 3)

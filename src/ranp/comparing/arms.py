@@ -34,7 +34,8 @@ class Arm:
 
     Attributes:
         name: In tables and folders.
-        method: ``"full"``, a method of ``ranp.prune``, or ``"widths-K"``: the K-th random vector of widths.
+        method: ``"full"``, a method of ``ranp.prune``, or ``"widths-K"``: the K-th random vector of widths; with a name
+            of its own it is an arm like the others.
         options: Other options of ``ranp.prune``; a criterion or a resource may be code, ``package.module:name``.
     """
 
@@ -73,8 +74,8 @@ class Arm:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it is a random vector of widths."""
-        return bool(_DRAWN.fullmatch(self.method))
+        """Whether it is one of the random vectors of widths that percentiles are taken among: one without a name."""
+        return self.name == self.method and bool(_DRAWN.fullmatch(self.method))
 
     @property
     def title(self) -> str:
