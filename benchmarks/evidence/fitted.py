@@ -66,9 +66,8 @@ def fit(thin: Floats, reached: Floats, prior: Floats) -> Floats:
         left_out = [_solved(thin[own], reached[own], prior, strength) for own in others]
         expected = [at @ worth + constant for at, (worth, constant) in zip(thin, left_out, strict=True)]
         error[strength] = float(np.mean(np.square(reached - expected)))
-    best = min(error, key=error.__getitem__)
-    print(f"shrunk by {best:g}; error left out {error[best]:.4f}, of the mean alone {reached.var():.4f}")
-    return _solved(thin, reached, prior, best)[0]
+        print(f"shrunk by {strength:g}: error left out {error[strength]:.4f}, of the mean alone {reached.var():.4f}")
+    return _solved(thin, reached, prior, min(error, key=error.__getitem__))[0]
 
 
 def _solved(thin: Floats, reached: Floats, prior: Floats, strength: float) -> tuple[Floats, float]:
