@@ -278,3 +278,19 @@ def test_layers_that_fail_the_check_are_kept_and_said_to_be(monkeypatch, caplog)
     monkeypatch.setattr(Tracer, "keeping", lambda tracer, names, reason: tracer.assembled(tracer.settle()))
     with pytest.raises(ranp.UnsupportedError, match=r"strange numbers. Keep these layers .*\(2\) whole, with keep="):
         ranp.prune(model, batches, lambda output, _: output.square().mean(), sparsity=0.5, method="layerwise")
+
+
+def test_what_a_step_needs_is_told_on_request_and_not_twice() -> None:
+    result = prune(step=ranp.TrainingStep(batch=3, optimiser="sgd"))
+    assert not result.report.spent()
+    told = result.with_step(timed=True)
+    memory, time = told.report.spent()
+    assert (memory.before, memory.after) == tuple(found.peak for found in result.training_memory())
+    assert memory.quantity.name == "train-memory"
+    assert time.quantity.name == "step-time"
+    assert time.before > 0
+    assert time.after > 0
+    assert "one training step: 2x1x8x8x8, batch 3, sgd, float32" in str(told.report)
+    assert told.plan is result.plan
+    within = prune(sparsity=None, budget="train-memory=90%")
+    assert within.with_step() is within

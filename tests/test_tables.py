@@ -114,3 +114,9 @@ def test_a_long_table_is_folded() -> None:
     rows = [("layer",), *((str(at),) for at in range(LONG + 1))]
     assert "details" in Shown(html([Grid(rows, left=[0])])).seen
     assert "details" not in Shown(html([Grid(rows[:-1], left=[0])])).seen
+
+
+def test_figures_are_not_broken_and_a_wide_table_scrolls_by_itself() -> None:
+    shown = html([Grid([("layer", "params"), ("a.b", "3,456 -> 1,512")], left=[0])])
+    assert '<td style="text-align: right; white-space: nowrap">3,456 -&gt; 1,512</td>' in shown
+    assert '<div style="overflow-x: auto"><table>' in shown

@@ -14,10 +14,12 @@ from torch import nn
 from ranp.choosing.budgets import plan_within
 from ranp.choosing.methods import STRENGTH
 from ranp.choosing.plan import Plan
+from ranp.choosing.shortfall import shortfall
 from ranp.costs.measuring import Costs
 from ranp.costs.memory import Footprint, peak
 from ranp.costs.quantities import needs_loss
 from ranp.costs.step import StepSetup, TrainingStep, target_for
+from ranp.costs.timing import Stepper, ratio, seconds
 from ranp.costs.tuning import Tuned, tuned
 from ranp.errors import UnsupportedError, asked
 from ranp.options import Options
@@ -95,8 +97,41 @@ class Pruned:
         except UnsupportedError as error:
             logger.info("how the slim network runs fastest is not known: %s", error)
             return self
-        settings = {**self.report.settings, "tuned": {**asdict(found), "ratios": dict(found.ratios)}}
-        return replace(self, report=replace(self.report, settings=settings))
+        return self._telling(tuned={**asdict(found), "ratios": dict(found.ratios)})
+
+    def step_times(self) -> tuple[float, float]:
+        """Seconds of a training step of the full and of the slim network, measured in turn on this machine.
+
+        Raises:
+            UnsupportedError: The network does not run on the example.
+        """
+        with Stepper(self.setup, self.setup.model) as full, Stepper(self.setup, self.model) as slim:
+            before = seconds(full)
+            return before, before * ratio(slim, full)
+
+    def with_step(self, *, timed: bool = False) -> Pruned:
+        """The same, with what a training step needs in the report: its peak, predicted; ``timed``, its time, measured.
+
+        What a budget has told already is not told again, nor what a network does not tell on this example.
+        """
+        known = {entry["resource"] for entry in self.report.settings.get("budget", ())}
+
+        def peaks() -> tuple[float, float]:
+            before, after = self.training_memory()
+            return before.peak, after.peak
+
+        told, ways = [], {"train-memory": peaks, **({"step-time": self.step_times} if timed else {})}
+        for name, way in ways.items():
+            if name not in known:
+                try:
+                    told.append({"resource": name, **dict(zip(("before", "after"), way(), strict=True))})
+                except UnsupportedError as error:
+                    logger.info("%s is not known: %s", name, error)
+        return self._telling(of_step=told, step=self.setup.to_dict()) if told else self
+
+    def _telling(self, **settings: Any) -> Pruned:
+        """The same, with more in the report."""
+        return replace(self, report=replace(self.report, settings={**self.report.settings, **settings}))
 
 
 @torch.inference_mode(False)  # what is made inside could not be followed, nor trained
@@ -244,7 +279,9 @@ def prune_scored(
     if options.init != "copy":
         network = apply_plan(model, plan, example=example, init=options.init, seed=options.seed)
     report = Report.of(model, trace, plan, network, example, verification, convention=options.convention)
-    return Pruned(network, plan, scores, report, trace, verification, raw, setup)
+    pruned = Pruned(network, plan, scores, report, trace, verification, raw, setup)
+    why = "" if options.sparsity is None else shortfall(plan, options.selection(scores, trace))
+    return pruned._telling(shortfall=why) if why else pruned
 
 
 def _verified(

@@ -42,13 +42,14 @@ class Grid:
         head, *body = (line for line in self.lines if line is not None)
         table = f"<table><thead>{self._row(head, 'th')}</thead><tbody>"
         table += "".join(self._row(row, "td") for row in body) + "</tbody></table>"
+        table = f'<div style="overflow-x: auto">{table}</div>'
         return f"<details><summary>{len(body)} rows</summary>{table}</details>" if len(body) > LONG else table
 
     def _row(self, cells: tuple[str, ...], tag: str) -> str:
         row = "<tr>"
         for at, cell in enumerate(cells):
-            side = "left" if at in self.left else "right"
-            row += f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
+            style = "text-align: left" if at in self.left else "text-align: right; white-space: nowrap"
+            row += f'<{tag} style="{style}">{escape(cell)}</{tag}>'
         return row + "</tr>"
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ranp.cli import main
-from tests.support.run_folders import write_full, write_journal, write_pruned
+from ranp.reporting.folder import write_run
+from tests.support.run_folders import recipe, write_full, write_journal, write_pruned
 
 
 def test_report_writes_one_file_and_the_drawings_that_were_asked_for(
@@ -53,3 +54,13 @@ def test_a_refusal_is_one_line_and_leaves_nothing(
     assert captured.err.startswith("error: ")
     assert ("recipe.json" if torn else "holds no run") in captured.err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_card_of_ones_own_is_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run", write_pruned(tmp_path / "run").with_step(), recipe())
+    out = tmp_path / "report.html"
+    assert main(["report", str(tmp_path / "run"), "--out", str(out), "--memory", "8GiB"]) == 0
+    assert "In 8 GiB a training step of either network fits." in out.read_text(encoding="utf-8")
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "run"), "--out", str(out), "--memory", "8G"]) == 2
+    assert "8GiB or 8GB?" in capsys.readouterr().err

@@ -19,7 +19,9 @@ from ranp.comparing.cells import Cell, Place, decide
 from ranp.comparing.sources import LightningTraining, TaskTraining
 from ranp.comparing.subject import Subject
 from ranp.errors import FULL_DISK, InfeasibleError, RanpError, UnsupportedError, exit_status
+from ranp.page.build import build
 from tests.support import comparable, processes
+from tests.support.reading import read
 
 ARMS = ("full", "flat", "ranp-f", "bare=ranp-f,min_channels=1")
 
@@ -74,6 +76,25 @@ def test_what_is_written_holds_every_run(done: tuple[Path, ranp.Comparison]) -> 
     assert row.step_time is not None
     assert row.percentile is not None
     assert len(row.runs) == 3
+
+
+def test_every_figure_of_the_training_is_told_in_its_page_and_in_a_report(done: tuple[Path, ranp.Comparison]) -> None:
+    out, found = done
+    runs = [run for run in found.runs if run.cell.arm.name == "flat"]
+    means = [sum(run.figures[name] for run in runs) / len(runs) for name in ("loss", "right")]
+    for page in ((out / "compare.html").read_text(encoding="utf-8"), build([out])):
+        told = read(page)
+        head, *rows = told.table("Mean ± standard deviation")
+        assert head == ["arm", "loss", "right"]
+        (row,) = (row for row in rows if row[0] == "flat widths")
+        assert [cell.split(" ± ")[0] for cell in row[1:]] == [f"{mean:.4f}" for mean in means]
+    assert told.headings[:3] == [(1, found.table().title), (2, "What came out"), (2, "Every figure of the training")]
+
+
+def test_one_figure_alone_needs_no_table_of_its_own(tmp_path: Path) -> None:
+    found = run(tmp_path, train=comparable.diverging, rates=(0.01,), seeds=1, arms=("flat",))
+    assert found.figures() is None
+    assert not (tmp_path / "compare-figures.json").exists()
 
 
 def test_nothing_is_run_twice_and_seeds_can_be_added(done: tuple[Path, ranp.Comparison], tmp_path: Path) -> None:

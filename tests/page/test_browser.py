@@ -225,6 +225,26 @@ def test_nothing_runs_out_of_the_page_overlaps_or_is_cut_off(size: str, pages: d
     assert page.evaluate("[...document.querySelectorAll('.scroll')].some(box => box.scrollWidth > box.clientWidth)")
 
 
+WIDE = """[...document.querySelectorAll(".scroll")].filter(box => !box.closest("details:not([open])")).map(box => [
+  box.scrollWidth > box.clientWidth + 1, box.hasAttribute("data-wide"),
+  getComputedStyle(box, "::before").content.includes("scrolls sideways"), box.tabIndex === 0])"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_table_that_is_wider_than_its_box_says_so_also_when_it_is_unfolded(
+    size: str, pages: dict[str, Opened]
+) -> None:
+    page, seen = pages[size].page, []
+    for state in (True, False):
+        page.evaluate("open => { for (const box of document.querySelectorAll('details')) box.open = open; }", state)
+        settle(page)
+        boxes = page.evaluate(WIDE)
+        assert any(wide for wide, *_ in boxes)
+        assert all(wide == marked == told and reached for wide, marked, told, reached in boxes)
+        seen.append(len(boxes))
+    assert seen[0] > seen[1]
+
+
 MOVE = """([text, far]) => {
   const other = text.closest(".xaxislayer-above").querySelectorAll("text")[1];
   const shift = far ? -4000 : other.getBoundingClientRect().left - text.getBoundingClientRect().left;

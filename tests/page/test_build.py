@@ -25,12 +25,12 @@ from ranp.page.gather import StoredRun, gather
 from ranp.page.material import Absent, collect, network_of, study_of
 from ranp.paper.naming import NOTHING, Trust
 from ranp.reporting.folder import write_run
-from ranp.reporting.format import MIB, UNITS, scaled, unit
+from ranp.reporting.format import MIB, UNITS, scaled, share, unit
 from ranp.reporting.report import Report
 from ranp.reporting.study import Study
 from ranp.slimming.storage import NETWORKS, register_network
 from tests.support.reading import Read, read
-from tests.support.run_folders import write_full, write_journal, write_pruned, write_table, write_within
+from tests.support.run_folders import recipe, write_full, write_journal, write_pruned, write_table, write_within
 
 LESS = "\N{MINUS SIGN}"
 
@@ -355,12 +355,79 @@ def test_networks_are_made_again_as_they_were() -> None:
     assert len(pair) == 2
 
 
-def test_a_budget_is_shown_with_what_is_used_of_it(tmp_path: Path) -> None:
-    made = write_within(tmp_path / "within", "flops=40%")
+def test_a_budget_comes_first_with_what_is_used_of_it(tmp_path: Path) -> None:
+    made = write_within(tmp_path / "within", "flops=60%, train-memory=95%")
     told = read(build.build([tmp_path]))
-    line = next(line for line in str(made.report).splitlines() if line.startswith("budget "))
-    assert line.removeprefix("budget ") in told.text
+    assert [words for level, words in told.headings if level == 3][:2] == ["Budgets", "What it buys"]
+    flops, memory = made.report.spent()
+    assert f"Within {flops.budget} ({flops.figures[1]}, {share(flops.used)} of what it allows) and " in told.text
+    for one in (flops, memory):
+        assert re.search(
+            rf"{one.budget}{share(one.used)} used\s+{one.figures[1]} of {one.quantity.format(one.limit)} allowed\s+"
+            rf"full network {one.figures[0]}",
+            told.text,
+        )
+    assert re.search(rf"Training memory\S+ %\s+{memory.figures[0]} \u2192 to  {memory.figures[1]}", told.text)
+    assert "One training step: 1x1x8x8x8, adam, float32." in told.text
     assert isinstance(study_of(gather([tmp_path]).runs[0]), Study)
+
+
+def test_what_a_step_needs_and_which_card_holds_it_stand_beside_the_flops(tmp_path: Path) -> None:
+    made = write_pruned(tmp_path / "plain")
+    assert "Training memory" not in read(build.build([tmp_path / "plain"])).text
+    write_run(tmp_path / "told", made.with_step(timed=True), recipe())
+    report = Report.load(tmp_path / "told" / "report.json")
+    memory, time = report.spent()
+    told = read(build.build([tmp_path / "told"], memory=(memory.before + memory.after) / 2))
+    for title, one in (("Training memory", memory), ("Step time, measured", time)):
+        before, after = map(re.escape, one.figures)
+        assert re.search(rf"{title}\S+ ?%?\s+{before} \u2192 to  {after}", told.text), title
+    assert "that of the full network does not. A card of 2 GiB holds a training step of either network." in told.text
+    assert "the run did not predict its memory" in read(build.build([tmp_path / "plain"], memory=1e9)).text
+
+
+def test_ways_to_run_it_that_were_timed_are_shown(tmp_path: Path) -> None:
+    made = write_pruned(tmp_path / "run")
+    tuned = {"memory_format": "channels_last_3d", "ratios": {"contiguous": 1.0, "channels_last_3d": 0.75}}
+    report = replace(made.report, settings={**made.report.settings, "tuned": tuned})
+    write_run(tmp_path / "run", replace(made, report=report), recipe())
+    rows = read(build.build([tmp_path])).table("Time of a step of the slim network")[1:]
+    assert rows == [["contiguous", "1.000", ""], ["channels_last_3d", "0.750", "fastest"]]
+
+
+def test_less_than_was_asked_for_is_explained(tmp_path: Path) -> None:
+    made, why = write_pruned(tmp_path / "run"), "50.00% asked for, 36.29% removed: coupled layers keep more."
+    assert why not in read(build.build([tmp_path])).text
+    report = replace(made.report, settings={**made.report.settings, "shortfall": why})
+    write_run(tmp_path / "run", replace(made, report=report), recipe())
+    assert why in read(build.build([tmp_path])).text
+
+
+@pytest.mark.parametrize(("convention", "words"), [("true", "as torch counts them;"), ("paper", "the paper's tables")])
+def test_the_page_says_how_its_figures_are_counted(convention: str, words: str, tmp_path: Path) -> None:
+    made = write_pruned(tmp_path / "run")
+    write_run(tmp_path / "run", replace(made, report=replace(made.report, convention=convention)), recipe())
+    assert words in read(build.build([tmp_path])).text
+
+
+def test_memory_and_time_of_a_step_stand_side_by_side(tmp_path: Path) -> None:
+    made = write_pruned(tmp_path / "slim").with_step()
+    write_run(tmp_path / "slim", made, recipe())
+    write_full(tmp_path / "full")
+    write_full(tmp_path / "other", recipe={"seed": 0, "batch": 7})
+    write_journal(tmp_path / "full", [3.0, 2.0], [None, {"miou": 0.5}])
+    head, *rows = read(build.build([tmp_path])).table("3 runs")
+    columns = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    (memory,) = made.report.spent()
+    peaks = {name: row["training memory (MiB)"] for name, row in columns.items()}
+    expected = {"slim": memory.after, "full": memory.before}
+    assert peaks == {**{name: f"{peak * MIB:,.2f}" for name, peak in expected.items()}, "other": "\N{EN DASH}"}
+    assert {name: row["step (ms)"] for name, row in columns.items()} == {
+        "full": "1,000.0",
+        "slim": "\N{EN DASH}",
+        "other": "\N{EN DASH}",
+    }
+    assert "A step took 1 s, the mean of 4 while it trained." in read(build.build([tmp_path / "full"])).text
 
 
 @pytest.mark.parametrize(

@@ -125,3 +125,17 @@ def test_more_names_than_a_legend_holds_stand_above_the_chart() -> None:
     assert re.findall(r"</i>([^<]*)</li>", drawn(figure)) == [f"run {number} &amp; co" for number in range(5)]
     assert len({(trace["line"]["color"], trace["line"]["dash"]) for trace in figure["data"]}) == 5
     assert "legend" not in drawn(charts.lines(curves[:3], "Dice"))
+
+
+@pytest.mark.parametrize("flops", [(80_000_000, 81_000_000), (50_000_000, 2_000_000_000), (7_000_000, 7_000_000)])
+def test_a_scatter_shows_where_the_marks_are_and_they_are_all_inside(flops: tuple[int, int]) -> None:
+    points = [Point(f"run {number}", "own", each, 3_000_000 + number) for number, each in enumerate(flops)]
+    axis = charts.scatter(points)["layout"]["xaxis"]
+    low, high = axis["range"]
+    if axis.get("type") == "log":
+        low, high = 10**low, 10**high
+        assert "log scale" in axis["title"]["text"]
+    x = [each / 1e6 for each in flops]
+    assert low < min(x) <= max(x) < high
+    if x[0] != x[1] and "log" not in axis["title"]["text"]:
+        assert max(x) - min(x) > 0.8 * (high - low)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import ranp
 from ranp.costs.step import TrainingStep
 from ranp.errors import UnsupportedError
-from ranp.reporting.fit import _largest, room, space_of, with_space
+from ranp.reporting.fit import CARDS, _largest, room, space_of, whether_fits, which_cards, with_space
 
 
 class Strided(nn.Module):
@@ -93,3 +93,31 @@ def test_examples_are_resized_without_data() -> None:
     assert space_of(example) == (4, 5, 6)
     with pytest.raises(UnsupportedError, match="space"):
         space_of(torch.zeros(2, 3))
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("full", "slim", "words"),
+    [
+        (7 * GIB, 3 * GIB, "A card of 4 GiB holds a training step of the slim network, one of 8 GiB that of the full"),
+        (7 * GIB, 6.5 * GIB, "A card of 8 GiB holds a training step of either network."),
+        (CARDS[-1] + 1, CARDS[0], "A card of 2 GiB holds a training step of the slim network, none that of the full"),
+        (CARDS[-1] + 2, CARDS[-1] + 1, "No usual card, up to 192 GiB, holds a training step of the slim network."),
+    ],
+)
+def test_the_smallest_card_that_holds_a_step_is_named(full: float, slim: float, words: str) -> None:
+    assert which_cards(full, slim).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        (8, "In 8 GiB a training step of either network fits."),
+        (4, "In 4 GiB a training step of the slim network fits, that of the full network does not."),
+        (2, "In 2 GiB a training step of neither network fits."),
+    ],
+)
+def test_whether_a_memory_holds_a_step(memory: int, words: str) -> None:
+    assert whether_fits(7 * GIB, 3 * GIB, memory * GIB) == words

@@ -218,3 +218,21 @@ def flops_of(widths: tuple[int, int, int]) -> int:
     """Of that network, slim, on two samples."""
     a, b, c = widths
     return 4 * (9 * a * 100 + 9 * a * b * 64 + 9 * b * c * 36 + 2 * c * 36)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"budget": [{"budget": "flops=5%", "resource": "flops", "before": 1.0, "limit": 0.0, "after": 1.0}]},
+        {"budget": [{"resource": "flops"}]},
+        {"of_step": [{"resource": "speed", "before": 1.0, "after": 1.0}]},
+        {"of_step": "nothing"},
+        {"of_step": [{"resource": "step-time", "before": 1.0, "after": 1.0}], "step": {"inputs": 3}},
+        {"tuned": {"ratios": {"contiguous": "fast"}}},
+        {"tuned": {"speed": 3}},
+    ],
+)
+def test_settings_that_say_what_cannot_be_are_refused(settings: dict[str, Any]) -> None:
+    value = pruned("linear")[2].report.to_dict()
+    with pytest.raises(StorageError, match="not a valid report"):
+        Report.from_dict({**value, "settings": {**value["settings"], **settings}})

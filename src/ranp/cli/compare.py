@@ -110,12 +110,13 @@ def compare(
             progress=progress,
             command=_command(),
         )
-    table = found.table()
+    table, figures = found.table(), found.figures()
     if as_json:
         show_json({**table.to_dict(), "runs": list(table.records), "folder": str(out)})
         return
-    for group in table.groups:
-        show_table([column.name for column in table.columns], group.rows, title=group.title)
+    for shown in (table, *(() if figures is None else (figures,))):
+        for group in shown.groups:
+            show_table([column.name for column in shown.columns], group.rows, title=group.title)
     for note in table.notes:
         say(note)
     say(f"wrote {', '.join(str(out / name) for name in ('compare.md', 'compare.csv', 'compare.html'))}")

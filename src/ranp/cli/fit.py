@@ -42,7 +42,7 @@ def fit(
     from ranp.running.calling import tensors_in
 
     shown, asked = QUANTITIES.get("train-memory").format, step_of(training, source)
-    allowed, step = _bytes(memory), replace(asked, batch=None)
+    allowed, step = bytes_of(memory), replace(asked, batch=None)
     assumed = source["task"] is None and source["batches"] is None and pruning["criterion"] is None
     if assumed:
         pruning = {**pruning, "criterion": "magnitude"}
@@ -142,8 +142,12 @@ def _given(setup: Setup) -> tuple[Any, Setup]:
     return first[0], replace(setup, data=replace(setup.data, batches=pairs))
 
 
-def _bytes(text: str) -> float:
-    """An amount of memory as people write it."""
+def bytes_of(text: str) -> float:
+    """An amount of memory as people write it.
+
+    Raises:
+        UnsupportedError: It is none.
+    """
     from ranp.choosing.budgets import QUANTITIES
     from ranp.costs.quantities import which_bytes
     from ranp.errors import UnsupportedError

@@ -16,14 +16,9 @@ from ranp.paper.naming import Network, code, find_example, find_network, needed_
 if TYPE_CHECKING:
     from torch import nn
 
-    from ranp.choosing.plan import Plan
-    from ranp.choosing.selection import Selection
     from ranp.options import Options
     from ranp.scoring.scores import Scores
     from ranp.tracing.trace import Trace
-
-NOTICEABLE = 0.01
-"""How much of the channels may stay beyond what was asked for before a word is said about it."""
 
 TASK_BATCHES = 10
 """How many batches of a task are scored by default; the paper takes the whole training set once."""
@@ -149,37 +144,6 @@ def scored(setup: Setup, network: nn.Module, example: Any, progress: Any) -> tup
     raw = score(network, pairs, setup.data.loss, trace=found, criterion=options.rule, progress=progress, **how)
     costs = options.how.costs(found, options.resource, convention=options.convention)
     return options.how.weigh(raw, costs, options.strength), found
-
-
-def shortfall(plan: Plan, selection: Selection) -> str:
-    """Why less was removed than was asked for, and what ``--exact`` removes; empty where the two hardly differ."""
-    from ranp.errors import InfeasibleError
-
-    found = plan.sparsity
-    of_weights = selection.scope.name == "weights"  # a share of something else
-    if found.measure != "channels" or of_weights or found.requested - found.of_channels < NOTICEABLE:
-        return ""
-    reasons = []
-    if any(len(group.layers) > 1 and group.prunable for group in selection.coupling.trace.groups()):
-        reasons.append("coupled layers keep as many channels as the one of them that keeps most")
-    if found.prunable < found.channels:
-        stay = found.channels - found.prunable
-        reasons.append(f"{stay} channels must stay, those of the output layers among them")
-    if selection.min_channels > 1 or selection.round_to > 1:
-        reasons.append("widths are rounded up")
-    why = f": {', and '.join(reasons)}" if reasons else ""
-    told = f"{found.requested:.2%} asked for, {found.of_channels:.2%} removed{why}"
-    try:
-        exact = selection.plan(found.requested, exact=True).sparsity
-        if exact.removed <= found.removed:
-            return f"{told}; --exact removes no more here."
-        of_prunable = f"{exact.of_prunable:.2%} of the {exact.prunable} prunable"
-        instead = (
-            f"--exact removes {exact.removed} of {exact.channels} channels ({exact.of_channels:.2%}, {of_prunable})"
-        )
-    except InfeasibleError:
-        instead = f"even --exact removes no more than {selection.max_share():.2%} of the {found.prunable} prunable ones"
-    return f"{told}; {instead}."
 
 
 def find_data(

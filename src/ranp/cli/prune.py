@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from ranp.cli.console import progress_bar, say, show_json
 from ranp.cli.options import PRUNING, RUN, SOURCE, STEP, Device, Json, Model, flag, options_of, step_of, takes
 
-_TUNED = 2e9
-"""FLOPs of a slim network up to which it is tuned unasked."""
+_QUICK = 2e9
+"""FLOPs of a network up to which its steps are measured unasked."""
 
 
 @takes(pruning=PRUNING, source=SOURCE, training=STEP)
@@ -20,12 +20,10 @@ def prune(
     training: dict[str, Any],
     out: Annotated[Path | None, flag("Folder for the results.", RUN, metavar="DIR")] = None,
     force: Annotated[bool, flag("Replace the run in DIR; other files in it stay.", RUN, "--force")] = False,
-    dry_run: Annotated[
-        bool, flag("Report, with the predicted training memory, but write nothing.", RUN, "--dry-run")
-    ] = False,
+    dry_run: Annotated[bool, flag("Report, but write nothing.", RUN, "--dry-run")] = False,
     tune: Annotated[
         bool | None,
-        flag("Measure how it runs fastest here; by default where that takes seconds.", RUN, "--tune/--no-tune"),
+        flag("Measure steps, and the fastest way; by default where that takes seconds.", RUN, "--tune/--no-tune"),
     ] = None,
     device: Device = "cpu",
     as_json: Json = False,
@@ -38,8 +36,7 @@ def prune(
     from dataclasses import fields
 
     from ranp import prune as prune_network
-    from ranp.choosing.budgets import QUANTITIES
-    from ranp.cli.preparation import make, prepare, shortfall
+    from ranp.cli.preparation import make, prepare
     from ranp.errors import UnsupportedError
     from ranp.paper.training.team import joined
     from ranp.reporting.folder import RunFolder, shapes_of, versions, write_run
@@ -65,8 +62,11 @@ def prune(
                 **{field.name: getattr(options, field.name) for field in fields(options)},
             )
             team.agree("plan", pruned.plan.to_json())
-            if team.leads and (tune or (tune is None and pruned.report.true_flops.after <= _TUNED)):
+            quick = {when: getattr(pruned.report.true_flops, when) <= _QUICK for when in ("before", "after")}
+            if team.leads and (tune or (tune is None and quick["after"])):
                 pruned = pruned.tuned()
+            if team.leads:
+                pruned = pruned.with_step(timed=tune or (tune is None and quick["before"]))
         if not team.leads:
             return
         inputs = source["inputs"] or (shapes_of(setup.example) if setup.data.options else ())
@@ -82,31 +82,11 @@ def prune(
             "versions": versions(),
         }
         written = [] if dry_run or out is None else write_run(out, pruned, recipe)
-        predicted = _training_memory(pruned) if dry_run else None
         if as_json:
-            more = {} if predicted is None else {"train_memory": dict(zip(("before", "after"), predicted, strict=True))}
+            known = {one.quantity.name: {"before": one.before, "after": one.after} for one in pruned.report.spent()}
+            more = {"train_memory": known["train-memory"]} if "train-memory" in known else {}
             show_json({**pruned.report.to_dict(), **more, "files": [str(path) for path in written]})
             return
         say(str(pruned.report))
-        if options.sparsity is not None and (
-            why := shortfall(pruned.plan, options.selection(pruned.scores, pruned.trace))
-        ):
-            say(f"\n{why}")
-        if predicted is not None:
-            before, after = map(QUANTITIES.get("train-memory").format, predicted)
-            parts = [f"batch {step.batch}" if step.batch else "batch of the input", step.optimiser, step.precision]
-            described = ", ".join([*parts, *(["checkpointing"] if step.checkpointing else [])])
-            say(f"\npredicted peak of a training step: {before} -> {after} ({described})")
         if written:
             say(f"\nwrote {', '.join(map(str, written))}")
-
-
-def _training_memory(pruned: Any) -> tuple[int, int] | None:
-    """What a training step needs before and after; None where the network does not run without data."""
-    from ranp.errors import UnsupportedError
-
-    try:
-        before, after = pruned.training_memory()
-    except UnsupportedError:
-        return None
-    return before.peak, after.peak

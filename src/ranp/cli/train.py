@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,14 +107,10 @@ class _Telling:
 
     def prune(self, full: nn.Module, setting: Setting) -> Pruned:
         """The slim network."""
-        from ranp.cli.preparation import shortfall
-
         pruned = self.pruning.prune(full, setting)
-        options = replace(self.pruning.options, seed=setting.recipe.seed)
-        if setting.progress is not None and setting.team.leads and options.sparsity is not None:
-            why = shortfall(pruned.plan, options.selection(pruned.scores, pruned.trace))
-            if why:
-                setting.progress("pruning", 1, 1, why)
+        why = pruned.report.settings.get("shortfall")
+        if why and setting.progress is not None and setting.team.leads:
+            setting.progress("pruning", 1, 1, why)
         return pruned
 
     def to_dict(self) -> dict[str, Any]:

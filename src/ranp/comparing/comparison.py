@@ -209,13 +209,28 @@ class Comparison:
             command=self.command,
         )
 
+    def figures(self) -> Table | None:
+        """Every figure that the training returned, by budget and arm; None where it returned one alone."""
+        names = list(dict.fromkeys(name for run in self.runs for name in run.figures))
+        if len(names) < 2:
+            return None
+
+        def entries(row: Row) -> tuple[str, ...]:
+            return row.arm.title, *(_mean(row.values(Measure(name, higher=True))) for name in names)
+
+        groups = tuple(Group(budget, tuple(map(entries, self.rows(budget)))) for budget in self.budgets)
+        caption = (
+            f"Mean ± standard deviation over the seeds, of runs that gave a number. Judged by {self.measure.name}."
+        )
+        columns = (Column("arm", left=True), *map(Column, names))
+        return Table("compare-figures", "Every figure of the training", columns, groups, caption)
+
     def _entries(self, row: Row) -> tuple[str, ...]:
         values, against = row.values(self.measure), row.against
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
         kept = [row.kept(name) for name in ("flops", "params", "train_memory")]
         return (
             row.arm.title,
-            f"{statistics.fmean(values):.4f} ± {deviation:.4f}" if values else NOTHING,
+            _mean(values),
             f"{statistics.median(values):.4f}" if values else NOTHING,
             NOTHING if against is None else str(against),
             NOTHING if row.p is None else f"{row.p:.3f}",
@@ -279,6 +294,15 @@ class Comparison:
         """
         from ranp.comparing.page import build
 
-        page = folder / "compare.html"
+        page, figures = folder / "compare.html", self.figures()
         atomic.write_atomic(page, build(self).encode())
-        return [*self.table().write(folder), page]
+        return [*self.table().write(folder), *(() if figures is None else figures.write(folder)), page]
+
+
+def _mean(values: Sequence[float]) -> str:
+    """With the standard deviation, and no more digits than people read."""
+    if not values:
+        return NOTHING
+    mean, deviation = statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+    digits = 4 if abs(mean) < 10 else 2
+    return f"{mean:,.{digits}f} ± {deviation:,.{digits}f}"

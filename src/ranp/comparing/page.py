@@ -12,6 +12,7 @@ from ranp.page.build import document
 from ranp.page.charts import layout, plain, safe, titled
 from ranp.page.templates import Chart, Section, render, table_of
 from ranp.reporting.looks import look_of
+from ranp.reporting.table import Table
 
 _ROW = 34
 """Height of an arm on a chart."""
@@ -43,17 +44,23 @@ def _section(comparison: Comparison, budget: str, number: int) -> Section:
     compared = [row for row in rows if row.against is not None]
     if compared:
         made.append(_intervals(comparison, compared, f"intervals-{number}"))
-    whole = comparison.table()
-    (group,) = (group for group in whole.groups if group.title == budget)
-    judged, costs = (
-        table_of(caption, [whole.columns[at].name for at in shown], [[row[at] for at in shown] for row in group.rows])
-        for caption, shown in (
-            (whole.caption, (0, *range(1, _COSTS))),
-            (_CAPTION, (0, *range(_COSTS, len(whole.columns)))),
-        )
-    )
-    body = render("arms.html", charts=made, tables=(judged, costs), notes=whole.notes if number == 0 else ())
+    whole, figures = comparison.table(), comparison.figures()
+    tables = [
+        _part(whole, budget, range(1, _COSTS), whole.caption),
+        *([] if figures is None else [_part(figures, budget, range(1, len(figures.columns)), figures.caption)]),
+        _part(whole, budget, range(_COSTS, len(whole.columns)), _CAPTION),
+    ]
+    body = render("arms.html", charts=made, tables=tables, notes=whole.notes if number == 0 else ())
     return Section(f"budget-{number}", f"At {budget}", body, tuple(made))
+
+
+def _part(whole: Table, budget: str, columns: Sequence[int], caption: str) -> Table:
+    """The arms at one budget, and these columns of them."""
+    (group,) = (group for group in whole.groups if group.title == budget)
+    shown = (0, *columns)
+    return table_of(
+        caption, [whole.columns[at].name for at in shown], [[row[at] for at in shown] for row in group.rows]
+    )
 
 
 def _dots(comparison: Comparison, rows: Sequence[Row], drawn: Sequence[Outcome], key: str) -> Chart:

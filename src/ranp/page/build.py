@@ -28,6 +28,7 @@ def write(
     out: Path,
     *,
     title: str | None = None,
+    memory: float | None = None,
     trust: Trust = NOTHING,
     progress: Labelled | None = None,
 ) -> Path:
@@ -37,6 +38,7 @@ def write(
         folders: Run folders, or folders that hold some.
         out: The file; what it held before is replaced in one step, or not at all.
         title: Heading of the page; default: what it is about.
+        memory: Bytes of a card, for the page to say whether a training step fits it.
         trust: What may run beside registered networks: no code at all unless it says so.
         progress: Called with ``(what is going on, done, total, remark)``.
 
@@ -45,7 +47,8 @@ def write(
         UnsupportedError: Plotly is not installed.
     """
     check_target(out)
-    atomic.write_atomic(out, build(folders, title=title, trust=trust, progress=progress).encode("utf-8"))
+    made = build(folders, title=title, memory=memory, trust=trust, progress=progress)
+    atomic.write_atomic(out, made.encode("utf-8"))
     return out
 
 
@@ -61,18 +64,23 @@ def check_target(out: Path) -> None:
 
 
 def build(
-    folders: Sequence[Path], *, title: str | None = None, trust: Trust = NOTHING, progress: Labelled | None = None
+    folders: Sequence[Path],
+    *,
+    title: str | None = None,
+    memory: float | None = None,
+    trust: Trust = NOTHING,
+    progress: Labelled | None = None,
 ) -> str:
     """The page about runs, as text; see ``write``."""
-    return page(collect(folders, progress, trust=trust), title=title)
+    return page(collect(folders, progress, trust=trust), title=title, memory=memory)
 
 
-def page(material: Material, *, title: str | None = None) -> str:
-    """The page about what was collected, as text."""
+def page(material: Material, *, title: str | None = None, memory: float | None = None) -> str:
+    """The page about what was collected, as text; ``memory`` are the bytes of a card."""
     heading = title or _title(material)
     alone = material.details if len(material.studies) == 1 else material.runs
     summary = lede(alone[0]) if len(alone) == 1 else ""
-    return document(heading, summary, _sections(material, heading))
+    return document(heading, summary, _sections(material, heading, memory))
 
 
 def document(heading: str, summary: str, sections: Sequence[Section]) -> str:
@@ -97,7 +105,7 @@ def document(heading: str, summary: str, sections: Sequence[Section]) -> str:
     return str(render("page.html", version=__version__, **values, **scripts))
 
 
-def _sections(material: Material, heading: str) -> list[Section]:
+def _sections(material: Material, heading: str, memory: float | None) -> list[Section]:
     runs, tables = material.runs, material.tables
     titles = ["What came out" if found.title == heading else found.title for found in tables]
     made = [comparing.table_section(found, number, titles[number]) for number, found in enumerate(tables)]
@@ -109,7 +117,8 @@ def _sections(material: Material, heading: str) -> list[Section]:
     for number, run in enumerate(material.details):
         by_kind = f"{run.model}, {method_name(run.method)} at {share(run.sparsity)}"  # where it stands for many
         called = run.label if len(runs) <= ALONE else by_kind
-        made.append(detail(run, f"run-{number}", material.studies[run.label], heading=called, introduced=alone))
+        study = material.studies[run.label]
+        made.append(detail(run, f"run-{number}", study, heading=called, introduced=alone, memory=memory))
     if len(runs) == 1 and (learnt := comparing.training(runs[0])) is not None:
         made.append(learnt)
     if material.pictures:
@@ -133,7 +142,7 @@ def _title(material: Material) -> str:
     if len(material.runs) == 1:
         run = material.runs[0]
         return f"{run.label}: {run.model}, pruned before training" if run.report else f"{run.label}: {run.model}"
-    if len(material.tables) == 1:
+    if len(material.tables) == 1 or not material.runs:
         return material.tables[0].title
     tables = f"{len(material.tables)} tables of " if material.tables else ""
     return f"{tables}{len(material.runs)} runs, side by side"

@@ -137,7 +137,7 @@ def scatter(points: Sequence[Point]) -> dict[str, Any]:
         ("xaxis", "MFLOPs", [point.flops / 1e6 for point in points]),
         ("yaxis", "memory (MiB)", [point.memory * MIB for point in points]),
     ):
-        frame[axis] |= {"title": titled(title), "rangemode": "tozero"}
+        frame[axis] |= {"title": titled(title), **around(values)}
         if min(values) > 0 and max(values) / min(values) > 4:
             frame[axis] |= {"title": titled(f"{title}, log scale"), **logarithmic(values)}
     return {"data": traces, "layout": frame}
@@ -209,6 +209,13 @@ def layout(height: int) -> dict[str, Any]:
 def titled(words: str) -> dict[str, Any]:
     """The title of an axis."""
     return {"text": safe(words), "font": {"color": "var(--soft)", "size": 13}, "standoff": 8}
+
+
+def around(values: Sequence[float]) -> dict[str, Any]:
+    """An axis from the least to the greatest value, with room for the marks; it need not begin at 0."""
+    low, high = min(values), max(values)
+    edge = 0.1 * (high - low) or 0.05 * abs(high) or 1.0
+    return {"range": [plain(max(low - edge, 0.0) if low >= 0 else low - edge), plain(high + edge)], "nticks": 6}
 
 
 def logarithmic(values: Sequence[float]) -> dict[str, Any]:

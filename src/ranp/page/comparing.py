@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ranp.costs.quantities import QUANTITIES
 from ranp.files import atomic
 from ranp.page import charts
 from ranp.page.charts import Point
@@ -17,6 +18,7 @@ from ranp.reporting.format import MIB, NOTHING, UNITS, figure, scaled, sentence,
 from ranp.reporting.looks import FIGURES, method_name
 from ranp.reporting.table import Group, Table
 
+_STEP_TIME = QUANTITIES.get("step-time")
 _LINES = 8
 """Lines that can be told apart on one chart."""
 
@@ -45,7 +47,11 @@ def training(run: StoredRun) -> Section | None:
     made = _learning("learn", [run])
     if not made:
         return None
-    last = ", ".join(_figure(name, found) for name, found in run.figures.items())
+    said = [f"Last validation: {', '.join(_figure(name, found) for name, found in run.figures.items())}."]
+    if (seconds := run.step_seconds) is not None:
+        steps = max(int(record["step"]) for record in run.records)
+        said.append(f"A step took {_STEP_TIME.format(seconds)}, the mean of {steps:,} while it trained.")
+    last = " ".join(said if run.figures else said[1:])
     return Section("training", "Training", render("training.html", last=last, charts=made), tuple(made))
 
 
@@ -65,17 +71,21 @@ def _table(runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent]) -> Tab
     several = len(groups) > 1
     names = [] if several else list(dict.fromkeys(name for run in runs for name in run.figures))
     shares = {name: percent(name, [run.figures.get(name, 0) for run in runs]) for name in names}
+    foretold = any(isinstance(bill, Bill) and bill.training is not None for bill in bills.values())
+    timed = any(run.step_seconds is not None for run in runs)
     bodies = []
     for task, members in groups.items():
         main = main_figure(members)
         rows = []
         for run in members:
             bill = bills[run.label]
-            costs = (
-                (f"{bill.params:,}", scaled(bill.flops, UNITS[small]), scaled(bill.memory, MIB))
-                if isinstance(bill, Bill)
-                else (NOTHING,) * 3
-            )
+            costs = [NOTHING] * 4
+            if isinstance(bill, Bill):
+                peak = NOTHING if bill.training is None else scaled(int(bill.training), MIB)
+                costs = [f"{bill.params:,}", scaled(bill.flops, UNITS[small]), scaled(bill.memory, MIB), peak]
+            seconds = run.step_seconds
+            costs = costs if foretold else costs[:3]
+            costs += [NOTHING if seconds is None else f"{1e3 * seconds:,.1f}"] if timed else []
             figures = [
                 figure(run.figures[name], percent=shares[name]) if name in run.figures else NOTHING for name in names
             ]
@@ -84,8 +94,12 @@ def _table(runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absent]) -> Tab
             rows.append((run.label, method_name(run.method), share(removed), *costs, *last))
         bodies.append(Group(task if several else "", tuple(rows)))
     columns = ["network", "method", "channels removed (%)", "parameters", small, "memory (MiB)"]
+    columns += ["training memory (MiB)"] if foretold else []
+    columns += ["step (ms)"] if timed else []
     columns += ["main figure"] if several else [FIGURES.get(name, name) for name in names]
     caption = f"{len(runs)} runs. A click on a column's name sorts by it."
+    caption += " Training memory is the predicted peak of a step." if foretold else ""
+    caption += " Step is the mean time of one while the run trained." if timed else ""
     return table_of(caption, columns, left=(0, 1), groups=tuple(bodies))
 
 
@@ -116,7 +130,7 @@ def _costs(key: str, runs: Sequence[StoredRun], bills: Mapping[str, Bill | Absen
             key,
             charts.scatter(points),
             "What one call costs: FLOPs against memory of activations, one mark for each network. Down and to the left "
-            "is cheaper.",
+            "is cheaper; the axes show where the marks are, and need not begin at 0.",
             f"Scatter of FLOPs and memory of {len(points)} networks. The table below has the figures.",
             table_of("Costs", ("network", "MFLOPs", "memory (MiB)", "main figure"), rows),
         )

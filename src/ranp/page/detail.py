@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ranp.choosing.budgets import Spent
+from ranp.costs.tuning import Tuned
 from ranp.page import charts
 from ranp.page.gather import StoredRun
 from ranp.page.material import Absent
 from ranp.page.templates import Chart, Section, render, table_of
 from ranp.reporting.causes import listed
 from ranp.reporting.figures import OTHERS, Amount, LayerReport
+from ranp.reporting.fit import whether_fits, which_cards
 from ranp.reporting.format import MIB, NOTHING, UNITS, factor, flops, less, mebibytes, scaled, sentence, share, unit
 from ranp.reporting.looks import method_name
 from ranp.reporting.report import Report
 from ranp.reporting.study import Step, Study, Sweep
 from ranp.reporting.table import Table
 
+_SHOWN = ("budget", "budget_note", "floor_note", "of_step", "step", "shortfall", "tuned")
+"""Settings that have a place of their own on the page."""
 _RESOURCES = {"flops": "FLOPs", "memory": "memory", "params": "parameters"}
+_STEP = {"train-memory": "Training memory", "step-time": "Step time, measured", "latency": "Latency, measured"}
+"""Cards of what a step needs, in their order."""
 _ROWS = ("channels removed", "FLOPs", "memory", "parameters")
 
 
@@ -27,14 +34,26 @@ def lede(run: StoredRun) -> str:
     if report is None:
         return f"A full {run.model}: nothing was removed."
     flops, memory, params = (factor(one.before, one.after) for one in (report.flops, report.memory, report.params))
+    kept = [
+        f"{one.budget} ({one.figures[1]}, {share(one.used)} of what it allows)" for one in report.spent() if one.budget
+    ]
+    within = f"Within {' and '.join(kept)}: " if kept else ""
     return (
-        f"{method_name(run.method)} removed {share(report.sparsity.of_channels)} of the "
+        f"{within}{method_name(run.method)} removed {share(report.sparsity.of_channels)} of the "
         f"{report.channels.before:,} channels of {run.model} before training. What is left needs {flops} times fewer "
-        f"FLOPs, {memory} times less memory and {params} times fewer parameters."
+        f"FLOPs, {memory} times less memory for activations and {params} times fewer parameters."
     )
 
 
-def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, introduced: bool = False) -> Section:
+def detail(
+    run: StoredRun,
+    key: str,
+    study: Study | Absent,
+    *,
+    heading: str,
+    introduced: bool = False,
+    memory: float | None = None,
+) -> Section:
     """The section of a run that pruned.
 
     Args:
@@ -43,10 +62,14 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
         study: Of its scores, or why there is none.
         heading: What its title calls it.
         introduced: Whether the page has said already in a sentence what it is.
+        memory: Bytes of a card, to say whether a training step fits it.
     """
     report = run.report
     assert report is not None
-    small = unit(report.flops.after)
+    spent = report.spent()
+    of_step = sorted(
+        (one for one in spent if one.quantity.name in _STEP), key=lambda one: [*_STEP].index(one.quantity.name)
+    )
     layers = [
         row for row in report.layers if row.name != OTHERS or row.params.before or row.flops.before or row.memory.before
     ]
@@ -55,12 +78,12 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
         "key": key,
         "lede": "" if introduced else lede(run),
         "report": report,
-        "cards": [
-            ("Channels", report.channels, 0, ""),
-            ("Parameters", report.params, 0, ""),
-            ("FLOPs", report.flops, UNITS[small], f" {small}"),
-            ("Memory", report.memory, MIB, " MiB"),
-        ],
+        "spent": spent,
+        "notes": report.budget_lines()[len(spent) :],
+        "shortfall": report.settings.get("shortfall", ""),
+        "fits": _fits(spent, memory),
+        "cards": [*(_card(_STEP[one.quantity.name], one, *one.figures) for one in of_step), *_counted(report)],
+        "tuned": _tuned(report),
         "layers": layers,
         "widths": _widths(report, layers),
         "widest": max((row.channels.before for row in layers), default=1) or 1,
@@ -79,6 +102,37 @@ def detail(run: StoredRun, key: str, study: Study | Absent, *, heading: str, int
     data = {"positions": slider["positions"], "channels": [layer.channels for layer in study.layers]}
     values["coupled"] = table_of("Coupled layers", ("group", "layers"), groups, left=(0, 1))
     return Section(key, title, render("run.html", **values), (why, *slider["charts"]), {key: data}, heading)
+
+
+def _card(title: str, amount: Amount | Spent, before: str, after: str) -> tuple[str, float, float, str, str]:
+    return title, amount.before, amount.after, before, after
+
+
+def _counted(report: Report) -> list[tuple[str, float, float, str, str]]:
+    """Cards of what every report tells."""
+    small = unit(report.flops.after)
+    return [
+        _card(title, amount, scaled(amount.before, scale), f"{scaled(amount.after, scale)}{name}")
+        for title, amount, scale, name in (
+            ("FLOPs", report.flops, UNITS[small], f" {small}"),
+            ("Memory of activations", report.memory, MIB, " MiB"),
+            ("Parameters", report.params, 0, ""),
+            ("Channels", report.channels, 0, ""),
+        )
+    ]
+
+
+def _fits(spent: Sequence[Spent], memory: float | None) -> str:
+    """Which cards hold a training step, and whether one of that memory does; empty where that is not known."""
+    found = next((one for one in spent if one.quantity.name == "train-memory"), None)
+    if found is None:
+        return (
+            "" if memory is None else "Whether a training step fits is not known: the run did not predict its memory."
+        )
+    sized = (found.before, found.after)
+    own = [] if memory is None else [whether_fits(*sized, memory)]
+    beyond = "These are predicted peaks; on a GPU leave some room for its context and workspaces."
+    return " ".join([*own, which_cards(*sized), beyond])
 
 
 def _place(study: Study, report: Report) -> float:
@@ -135,13 +189,23 @@ def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
     )
 
 
+def _tuned(report: Report) -> Table | None:
+    """The ways to run the slim network that were timed; None where none was."""
+    if not (told := report.settings.get("tuned")):
+        return None
+    found = Tuned(**told)
+    rows = [(way, f"{time:.3f}", "fastest" if way == found.name else "") for way, time in found.ratios.items()]
+    caption = "Time of a step of the slim network over that of the plain way, measured where it was pruned."
+    return table_of(caption, ("way to run it", "time", ""), rows, left=(0, 2))
+
+
 def _made(run: StoredRun, report: Report) -> Table:
     settings: dict[str, Any] = {
         "folder": run.folder.name,
         "network": run.model,
         "inputs": run.recipe.get("inputs"),
         "task": run.task,
-        **report.settings,
+        **{name: value for name, value in report.settings.items() if name not in _SHOWN},
         "versions": run.recipe.get("versions"),
     }
     rows = [(key, _said(value)) for key, value in settings.items() if value not in (None, "", [], {})]

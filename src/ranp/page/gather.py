@@ -86,6 +86,14 @@ class StoredRun:
         return {}
 
     @property
+    def step_seconds(self) -> float | None:
+        """How long a step took while it trained, in the mean; None where the journal does not say."""
+        for record in reversed(self.records):
+            if record.get("seconds"):
+                return float(record["seconds"]) / int(record["step"])
+        return None
+
+    @property
     def sparsity(self) -> float:
         """The share of channels that was to be removed."""
         return 0.0 if self.plan is None else self.plan.sparsity.requested
@@ -95,6 +103,13 @@ class StoredRun:
         """The same for runs of the same network at the same size."""
         settings = [self.recipe.get(name) or None for name in ("model", "options", "inputs", "example")]
         return json.dumps(settings, sort_keys=True)
+
+    @property
+    def training_key(self) -> str:
+        """The same for runs of the same network whose training step is the same, too."""
+        told = self.recipe.get("recipe")
+        step = {name: value for name, value in told.items() if name != "seed"} if isinstance(told, Mapping) else None
+        return json.dumps([self.network_key, step], sort_keys=True)
 
 
 class Gathered(NamedTuple):
@@ -126,7 +141,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
         if not inside and not found_tables:
             raise StorageError(
                 f"{str(top)!r} holds no run: there is no recipe.json in it or below it. Pass a folder that ranp prune, "
-                "ranp train, ranp reproduce or ranp demo wrote."
+                "ranp train, ranp compare, ranp reproduce or ranp demo wrote."
             )
         tables += found_tables
         new = [_read(folder, _name(top, folder)) for folder in inside if folder.resolve() not in runs]
@@ -197,7 +212,7 @@ def _with_own_labels(runs: Sequence[StoredRun]) -> list[StoredRun]:
 def _tables_of(folder: Path) -> list[Table]:
     """The tables that lie in a folder itself; other JSON files are somebody else's."""
     tables = []
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
         kind = _kind(path)
         if kind in _TABLES:
             value = atomic.read_json(path, kind=kind, version=_TABLES[kind])

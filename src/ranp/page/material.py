@@ -7,7 +7,7 @@ were not kept); the page then says why in one sentence, and shows the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,11 +45,12 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one call of a network takes; memory in bytes."""
+    """What one call of a network takes, and a training step at its peak if that is known; memory in bytes."""
 
     params: int
     flops: int
     memory: int
+    training: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +139,14 @@ def bills_of(runs: Sequence[StoredRun], trust: Trust) -> dict[str, Bill | Absent
     bills: dict[str, Bill | Absent] = {}
     for run in runs:
         if run.report is not None:
-            costs = (run.report.params, run.report.flops, run.report.memory)
-            full[run.network_key] = Bill(*(cost.before for cost in costs))
+            costs: list[Any] = [run.report.params, run.report.flops, run.report.memory]
+            costs += [one for one in run.report.spent() if one.quantity.name == "train-memory"]
+            full[run.training_key] = full[run.network_key] = Bill(*(cost.before for cost in costs))
             bills[run.label] = Bill(*(cost.after for cost in costs))
     for run in runs:
         if run.method == FULL and run.network_key in full:
-            bills.setdefault(run.label, full[run.network_key])
+            alike = full.get(run.training_key) or replace(full[run.network_key], training=None)
+            bills.setdefault(run.label, alike)
         elif run.report is None:
             bills[run.label] = _attempt("Costs", partial(_counted, run, trust))
     return bills

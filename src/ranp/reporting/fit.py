@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.choosing.budgets import Budget, plan_within
+from ranp.choosing.budgets import QUANTITIES, Budget, plan_within
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
 from ranp.costs.memory import peak
@@ -25,6 +25,8 @@ STRIDES = (1, 2, 4, 8, 16, 32, 64)
 """By how much a size may have to grow for a network to run again."""
 USUAL = 8
 """Sizes that are multiples of this stay so."""
+CARDS = tuple(size * 2**30 for size in (2, 4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 80, 96, 141, 192))
+"""Memories of usual graphics cards, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,35 @@ class Room:
         """The same as plain values."""
         size = None if self.size is None else list(self.size)
         return {"needed": self.needed, "batch": self.batch, "size": size, "fixed_size": self.fixed}
+
+
+def which_cards(full: float, slim: float) -> str:
+    """The smallest usual cards that hold a training step of the full and of the slim network, in a sentence.
+
+    >>> which_cards(5 * 2**30, 2**30)
+    'A card of 2 GiB holds a training step of the slim network, one of 6 GiB that of the full network.'
+    """
+    show = QUANTITIES.get("train-memory").format
+    large, small = (next((card for card in CARDS if needed <= card), None) for needed in (full, slim))
+    if small is None:
+        return f"No usual card, up to {show(CARDS[-1])}, holds a training step of the slim network."
+    if small == large:
+        return f"A card of {show(small)} holds a training step of either network."
+    other = "none" if large is None else f"one of {show(large)}"
+    return f"A card of {show(small)} holds a training step of the slim network, {other} that of the full network."
+
+
+def whether_fits(full: float, slim: float, memory: float) -> str:
+    """Whether a memory holds a training step of each network, in a sentence.
+
+    >>> whether_fits(5 * 2**30, 2**30, 4 * 2**30)
+    'In 4 GiB a training step of the slim network fits, that of the full network does not.'
+    """
+    start = f"In {QUANTITIES.get('train-memory').format(memory)} a training step of"
+    if (slim <= memory) == (full <= memory):
+        return f"{start} {'either' if slim <= memory else 'neither'} network fits."
+    held, other = ("slim", "full") if slim <= memory else ("full", "slim")
+    return f"{start} the {held} network fits, that of the {other} network does not."
 
 
 def with_space(example: Any, space: tuple[int, ...], batch: int | None = None) -> Any:

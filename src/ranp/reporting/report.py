@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ranp import arguments
-from ranp.choosing.budgets import budget_lines
+from ranp.choosing.budgets import Spent, budget_lines, spent
 from ranp.choosing.plan import Plan, Sparsity
 from ranp.costs.counting import CONVENTIONS, FLOAT32
 from ranp.costs.measuring import kept_for_backward, profile, profile_of
@@ -209,13 +209,15 @@ class Report:
         """
         try:
             totals, sparsity, checks = value["totals"], value["sparsity"], value["checks"]
+            settings = dict(value["settings"])
+            _ = budget_lines(settings), _fastest(settings.get("tuned"))  # refuses what nothing can need
             scale = 1 if value.get("memory_unit") == "bytes" else FLOAT32  # earlier reports counted elements
             return cls(
                 layers=tuple(row_from(entry, memory_scale=scale) for entry in value["layers"]),
                 true_flops=amount_from(totals["true_flops"]),
                 true_params=amount_from(totals["true_params"]),
                 sparsity=Sparsity(**{name: sparsity[name] for name in Sparsity.__slots__}),
-                settings=dict(value["settings"]),
+                settings=settings,
                 pins=tuple(Obstacle.from_dict(pin) for pin in value["pins"]),
                 unknown=tuple(map(str, value["unknown_operators"])),
                 checks=None if checks is None else Checks(**checks),
@@ -257,6 +259,7 @@ class Report:
         """The paragraphs and tables that ``print`` and a notebook show."""
         sections: list[str | Grid] = [self._headline(), self._by_layer(), self._in_total()]
         sections[1:1] = ["\n".join(lines)] if (lines := self.budget_lines()) else []
+        sections[1:1] = [why] if (why := self.settings.get("shortfall")) else []
         if narrow := self.narrow():
             sections.append(f"narrow, fewer than {NARROW} channels: {', '.join(narrow)}")
         if note := self.settings.get("data_note"):
@@ -281,8 +284,12 @@ class Report:
         return [*(f"{row.name} ({row.channels.after} of {row.channels.before})" for row in ranked[:_SHOWN]), *more]
 
     def budget_lines(self) -> list[str]:
-        """What each budget allowed and how much of it is used, one line each; empty without budgets."""
+        """What each budget allowed and how much of it is used, and what else a step needs, one line each."""
         return budget_lines(self.settings)
+
+    def spent(self) -> list[Spent]:
+        """The same as values."""
+        return spent(self.settings)
 
     def _headline(self) -> str:
         sparsity, settings = self.sparsity, self.settings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranp.choosing.budgets.budget import Budget, parse_all, share_above
+from ranp.choosing.budgets.budget import Budget, budget_lines, parse_all, share_above, spent
 from ranp.costs.quantities import QUANTITIES
 from ranp.errors import UnsupportedError
 
@@ -88,3 +88,29 @@ def test_figures_are_told_in_units_that_people_read() -> None:
     assert QUANTITIES.get("params").format(1234567) == "1.235 M parameters"
     assert QUANTITIES.get("train-memory").format(1.5 * 2**30) == "1.5 GiB"
     assert QUANTITIES.get("latency").format(0.0301) == "30.1 ms"
+
+
+SETTINGS = {
+    "budget": [{"budget": "flops=50%", "resource": "flops", "before": 2e6, "limit": 1e6, "after": 9e5}],
+    "of_step": [{"resource": "step-time", "before": 0.2, "after": 0.05}],
+    "step": {"inputs": ["1x1x8x8"], "batch": 4, "optimiser": "sgd", "precision": "float32", "checkpointing": True},
+}
+
+
+def test_what_is_spent_is_told_budgets_first() -> None:
+    flops, time = spent(SETTINGS)
+    assert (flops.budget, flops.used) == ("flops=50%", 0.9)
+    assert (time.budget, time.figures) == ("", ("200 ms", "50 ms"))
+    assert budget_lines(SETTINGS) == [
+        "budget flops=50%: 900 kFLOPs of 1 MFLOPs allowed (90.0% used), full network 2 MFLOPs",
+        "one training step, measured on this machine: 200 ms -> 50 ms",
+        "one training step: 1x1x8x8, batch 4, sgd, float32, activation checkpointing",
+    ]
+    assert spent({}) == budget_lines({}) == []
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"after": math.nan}, {"before": -1}, {"before": math.inf}])
+def test_what_no_network_needs_is_refused(wrong: dict[str, float]) -> None:
+    (entry,) = SETTINGS["budget"]
+    with pytest.raises(ValueError, match="no network needs"):
+        spent({"budget": [{**entry, **wrong}]})

@@ -44,6 +44,26 @@ def test_prune_and_train_in_one(tmp_path: Path) -> None:
     assert told["pruning"]["method"] == "ranp-f"
 
 
+def test_a_budget_of_memory_is_about_the_step_of_the_recipe(tmp_path: Path) -> None:
+    pruning = training.Pruning("ranp-f", batches=4, more={"budget": "train-memory=95%"})
+    run = training.train(VOLUMES, tmp_path / "run", settings=["batch=2", "epochs=1"], pruning=pruning)
+    step = replace(VOLUMES.recipe, batch=2).step()
+    told = run.plan.settings["step"]
+    assert (told["batch"], told["optimiser"]) == (2, step.optimiser)
+    (spent,) = ranp.Report.load(run.folder / "report.json").spent()
+    full = make_full(VOLUMES, replace(VOLUMES.recipe, batch=2))
+    example = torch.empty(1, 1, 8, 8, 8, device="meta")
+    stand_in = ranp.training_memory(full, example, step=step).peak
+    assert spent.before == pytest.approx(stand_in, rel=0.1)
+
+
+def test_what_a_step_needs_is_in_the_report_of_a_run(tmp_path: Path) -> None:
+    run = training.train(VOLUMES, tmp_path / "run", settings=["epochs=1"], pruning=PRUNING)
+    (spent,) = ranp.Report.load(run.folder / "report.json").spent()
+    assert spent.quantity.name == "train-memory"
+    assert 0 < spent.after < spent.before
+
+
 def test_a_run_whose_recipe_has_older_words_goes_on(tmp_path: Path) -> None:
     run = RunFolder(training.train(NOISY, tmp_path / "run", settings=["precision=bf16", "epochs=1"]).folder)
     stored = run.recipe()

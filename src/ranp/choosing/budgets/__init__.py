@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranp.choosing.budgets.budget import Budget, budget_lines, parse_all
+from ranp.choosing.budgets.budget import Budget, Spent, budget_lines, parse_all, spent, step_line
 from ranp.choosing.budgets.planning import plan_within
 from ranp.choosing.budgets.solving import Limit, Meter, Solution, limits_of, solve
 from ranp.costs.quantities import QUANTITIES
@@ -14,10 +14,13 @@ __all__ = [
     "Limit",
     "Meter",
     "Solution",
+    "Spent",
     "StepSetup",
     "budget_lines",
     "limits_of",
     "parse_all",
     "plan_within",
     "solve",
+    "spent",
+    "step_line",
 ]

@@ -109,24 +109,83 @@ def share_above(part: float, whole: float) -> str:
     return f"{up:.10g}%"
 
 
-def budget_lines(settings: Mapping[str, Any]) -> list[str]:
-    """What each budget allowed and how much of it is used, one line each; empty without budgets.
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the full and the slim network need of a quantity, and what a budget allowed.
+
+    Attributes:
+        quantity: Which one.
+        before: Of the full network.
+        after: Of the slim one.
+        budget: As it was asked for; empty where none was.
+        limit: What it allowed; infinite where there was none.
+    """
+
+    quantity: Quantity
+    before: float
+    after: float
+    budget: str = ""
+    limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Refuses what nothing can need: reports are read from files."""
+        if not (0 <= self.before < math.inf and 0 <= self.after < math.inf and self.limit > 0):
+            raise ValueError(f"no network needs {self.before!r} or {self.after!r} of {self.limit!r}")
+
+    @property
+    def used(self) -> float:
+        """The share of the budget."""
+        return self.after / self.limit
+
+    @property
+    def figures(self) -> tuple[str, str]:
+        """What the full and the slim network need, for people."""
+        return self.quantity.format(self.before), self.quantity.format(self.after)
+
+    def __str__(self) -> str:
+        before, after = self.figures
+        if not self.budget:
+            foretold = "" if self.quantity.is_measured else "predicted "
+            return f"{foretold}{self.quantity.description}: {before} -> {after}"
+        return (
+            f"budget {self.budget}: {after} of {self.quantity.format(self.limit)} allowed ({self.used:.1%} used), full "
+            f"network {before}{', measured on this machine' if self.quantity.is_measured else ''}"
+        )
+
+
+def spent(settings: Mapping[str, Any]) -> list[Spent]:
+    """What budgets allowed and what is used of them, then what else a training step of both networks needs.
 
     Args:
-        settings: Of the plan.
+        settings: Of a plan or a report.
     """
-    lines = []
-    for entry in settings.get("budget", ()):
-        quantity, after, limit = QUANTITIES.get(entry["resource"]), float(entry["after"]), float(entry["limit"])
-        lines.append(
-            f"budget {entry['budget']}: {quantity.format(after)} of {quantity.format(limit)} allowed "
-            f"({after / limit:.1%} used), full network {quantity.format(float(entry['before']))}"
-            f"{', measured on this machine' if quantity.is_measured else ''}"
-        )
-    if lines and (step := settings.get("step")):
-        batch = [f"batch {step['batch']}"] if step.get("batch") else []
-        extra = ["activation checkpointing"] if step.get("checkpointing") else []
-        parts = [" and ".join(step["inputs"]), *batch, str(step["optimiser"]), str(step["precision"]), *extra]
-        lines.append(f"one training step: {', '.join(parts)}")
+    found = []
+    for entry in (*settings.get("budget", ()), *settings.get("of_step", ())):
+        quantity, limited = QUANTITIES.get(entry["resource"]), "budget" in entry
+        limits = (str(entry["budget"]), float(entry["limit"])) if limited else ()
+        found.append(Spent(quantity, float(entry["before"]), float(entry["after"]), *limits))
+    return found
+
+
+def step_line(settings: Mapping[str, Any]) -> str:
+    """What a training step is to the figures of ``spent``; empty where none is about one."""
+    step = settings.get("step")
+    if not step:
+        return ""
+    batch = [f"batch {step['batch']}"] if step.get("batch") else []
+    extra = ["activation checkpointing"] if step.get("checkpointing") else []
+    parts = [" and ".join(step["inputs"]), *batch, str(step["optimiser"]), str(step["precision"]), *extra]
+    return f"one training step: {', '.join(parts)}"
+
+
+def budget_lines(settings: Mapping[str, Any]) -> list[str]:
+    """What each budget allowed and how much of it is used, and what else a step needs; empty where nothing is known.
+
+    Args:
+        settings: Of a plan or a report.
+    """
+    lines = list(map(str, spent(settings)))
+    if lines and (step := step_line(settings)):
+        lines.append(step)
     notes = (("no budget is used to the full", "budget_note"), ("least width", "floor_note"))
     return [*lines, *(f"{title}: {settings[name]}" for title, name in notes if settings.get(name))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ranp.choosing.budgets.budget import Budget, parse_all
@@ -21,7 +21,6 @@ from ranp.costs.step.cpu import blocks
 from ranp.costs.step.stand_ins import device_of
 from ranp.errors import InfeasibleError
 from ranp.progress import Progress
-from ranp.running.calling import tensors_in
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +94,7 @@ def plan_within(
         if selection.min_channels < floor:
             made_by["floor_note"] = f"{selection.min_channels}, since {floor} channels in every layer do not fit"
     if any(budget.quantity.needs_loss for budget in budgets):
-        inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(setup.example)]
-        made_by["step"] = {"inputs": inputs, **asdict(setup.step)}
+        made_by["step"] = setup.to_dict()
     return selection.build(solution.stays, settings={**made_by, **(settings or {})})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,11 @@ class StepSetup:
     loss: Callable[[Any, Any], Any] | None = None
     target: Any = None
     _full: dict[str, StepTrace] = field(default_factory=dict, init=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The step as plain values: sizes of the inputs, batch, optimiser, precision, checkpointing."""
+        inputs = ["x".join(map(str, tensor.shape)) for tensor in tensors_in(self.example)]
+        return {"inputs": inputs, **asdict(self.step)}
 
     def full(self, *, part: str = TRAINING) -> StepTrace:
         """The step of the full network, or a part of it; traced once."""

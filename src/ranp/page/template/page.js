@@ -136,6 +136,12 @@
     observer.observe(place);
   }
 
+  // A box that holds more than it shows says so; it changes when the window does, or when what is folded opens.
+  const wide = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.toggleAttribute("data-wide", target.scrollWidth > target.clientWidth + 1);
+  });
+  for (const box of document.querySelectorAll(".scroll")) wide.observe(box);
+
   dark.addEventListener("change", all);
   paper.addEventListener("change", every);
   addEventListener("beforeprint", () => {

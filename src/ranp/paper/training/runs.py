@@ -128,13 +128,17 @@ class Pruning:
         return Options.of({**given, **self.more}, "Pruning")
 
     def prune(self, full: nn.Module, setting: Setting) -> Pruned:
-        """Every rank scores its share of the batches; all of them come to the same plan."""
+        """Every rank scores its share of the batches; all of them come to the same plan.
+
+        Budgets of memory and time are about the step of the recipe, and the report tells what that step needs.
+        """
         task, recipe, options = setting.task, setting.recipe, self.options
         size = self.size or recipe.size
         given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
         given |= {"init": recipe.init, "seed": recipe.seed}
+        given["step"] = recipe.step(setting.team.size) if options.step is None else options.step
         given["strength"] = task.strength if options.strength is None else options.strength
-        return prune(
+        pruned = prune(
             full,
             setting.batches(size, self.batches, self.batch, f"--prune-size {size}"),
             task.loss,
@@ -142,6 +146,7 @@ class Pruning:
             progress=setting.scoring,
             **given,
         )
+        return pruned.with_step()
 
     def to_dict(self) -> dict[str, Any]:
         """What it is as plain values; options that are left at their defaults are not told."""
