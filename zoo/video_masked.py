@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.entry import Entry
-from zoo.video_attention import DropPath, Mlp
+from zoo.video_attention import DropPath, Mlp, rates
 
 Sizes = Sequence[int]
 
@@ -96,7 +96,7 @@ class VideoMAE(nn.Module):
         self.patch_embed = nn.Conv3d(3, embed_dim, kernel_size=patch, stride=patch)
         self.pos_embed = sinusoids(num_patches, embed_dim)
         self.pos_drop = nn.Dropout(p=0.0)
-        dpr = torch.linspace(0, drop_path_rate, depth).tolist()
+        dpr = rates(drop_path_rate, depth)
         self.blocks = nn.ModuleList(Block(embed_dim, num_heads, dpr[i]) for i in range(depth))
         self.fc_norm = nn.LayerNorm(embed_dim, eps=1e-6)
         self.fc_dropout = nn.Dropout(p=0.0)
@@ -215,7 +215,7 @@ class Hiera(nn.Module):
         self.pos_embed_temporal = nn.Parameter(torch.zeros(1, tokens[0], embed_dim))
         self.unroll = Unroll(tokens, [q_stride] * (len(stages) - 1))
         flat_mu_size, flat_q_stride = math.prod(mask_unit_size), math.prod(q_stride)
-        dpr = torch.linspace(0, drop_path_rate, sum(stages)).tolist()
+        dpr = rates(drop_path_rate, sum(stages))
         stage = 0
         self.blocks = nn.ModuleList()
         for i in range(sum(stages)):

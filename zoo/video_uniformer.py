@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from zoo.entry import Entry
-from zoo.video_attention import Attention, DropPath, Mlp
+from zoo.video_attention import Attention, DropPath, Mlp, rates
 
 
 class CMlp(nn.Module):
@@ -130,7 +129,7 @@ class Uniformer(nn.Module):
         split: bool = False,
     ) -> None:
         super().__init__()
-        dpr = iter(torch.linspace(0, drop_path_rate, sum(depth)).tolist())
+        dpr = iter(rates(drop_path_rate, sum(depth)))
         channels = (3, *embed_dim)
         attention = SplitSABlock if split else SABlock
         for i in range(4):
