@@ -1,1 +1,1 @@
-"""Real 3D networks that the tests prune and the coverage table lists: MONAI's, and the video and stereo world's."""
+"""Real networks that the tests prune and the coverage table lists: for volumes, video, stereo, images and sound."""

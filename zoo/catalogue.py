@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from zoo import monai, stereo, video
+from zoo import audio, image, medical, monai, stereo, video
 from zoo.entry import Entry
 
-ZOO: dict[str, Entry] = {entry.name: entry for entry in (*monai.NETWORKS, *video.NETWORKS, *stereo.NETWORKS)}
+FAMILIES = (monai, medical, video, stereo, image, audio)
+
+ZOO: dict[str, Entry] = {entry.name: entry for family in FAMILIES for entry in family.NETWORKS}

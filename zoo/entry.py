@@ -19,7 +19,7 @@ class Entry:
 
     Attributes:
         name: What the coverage table calls it.
-        family: ``"monai"``, ``"video"`` or ``"stereo"``.
+        family: ``"monai"``, ``"medical"``, ``"video"``, ``"stereo"``, ``"image"`` or ``"audio"``.
         make: Makes it; its weights depend on the global generator.
         shapes: Shapes of the inputs of one call, batch first, as small as the network allows.
         ordinary: Shapes that people train with, for times; ``shapes`` if empty.

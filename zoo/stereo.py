@@ -1,4 +1,4 @@
-"""Stereo networks with 3D convolutions on a cost volume: GC-Net and StereoNet here, GwcNet and ACVNet beside."""
+"""Stereo networks with 3D convolutions on a cost volume: GC-Net and StereoNet here, GwcNet, ACVNet and AANet beside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from zoo import stereo_acvnet, stereo_groupwise
+from zoo import stereo_aanet, stereo_acvnet, stereo_groupwise
 from zoo.entry import Entry
 
 
@@ -248,4 +248,5 @@ NETWORKS: tuple[Entry, ...] = (
     Entry("StereoNet", "stereo", lambda: StereoNet(maxdisp=31, width=16), ((2, 3, 32, 64), (2, 3, 32, 64)), PAIR),
     *stereo_groupwise.NETWORKS,
     *stereo_acvnet.NETWORKS,
+    *stereo_aanet.NETWORKS,
 )

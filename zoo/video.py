@@ -9,12 +9,17 @@ from zoo import (
     video_efficient,
     video_hara,
     video_i3d,
+    video_masked,
+    video_movinet,
+    video_predrnn,
     video_recurrent,
     video_s3d,
     video_slowfast,
     video_swin,
     video_temporal,
     video_torchvision,
+    video_uniformer,
+    video_vae,
     video_x3d,
 )
 from zoo.entry import Entry
@@ -33,4 +38,9 @@ NETWORKS: tuple[Entry, ...] = (
     *video_recurrent.NETWORKS,
     *video_attention.NETWORKS,
     *video_swin.NETWORKS,
+    *video_uniformer.NETWORKS,
+    *video_masked.NETWORKS,
+    *video_movinet.NETWORKS,
+    *video_predrnn.NETWORKS,
+    *video_vae.NETWORKS,
 )

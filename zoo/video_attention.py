@@ -25,6 +25,11 @@ def drop_path(x: Tensor, drop_prob: float, training: bool) -> Tensor:
     return x.div(keep_prob) * random_tensor
 
 
+def rates(drop_path_rate: float, depth: int) -> list[float]:
+    """Of stochastic depth, block by block: none in the first one, most in the last."""
+    return [drop_path_rate * i / max(depth - 1, 1) for i in range(depth)]
+
+
 class DropPath(nn.Module):
     """Stochastic depth as a module."""
 
@@ -145,7 +150,7 @@ class TimeSformer(nn.Module):
         self.pos_drop = nn.Dropout(p=0.0)
         self.time_embed = nn.Parameter(torch.zeros(1, num_frames, embed_dim))
         self.time_drop = nn.Dropout(p=0.0)
-        dpr = [drop_path_rate * i / max(depth - 1, 1) for i in range(depth)]
+        dpr = rates(drop_path_rate, depth)
         self.blocks = nn.ModuleList([Block(embed_dim, num_heads, drop_path=dpr[i]) for i in range(depth)])
         self.norm = nn.LayerNorm(embed_dim, eps=1e-6)
         self.head = nn.Linear(embed_dim, num_classes)

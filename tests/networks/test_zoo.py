@@ -1,4 +1,4 @@
-"""Real 3D networks through the public entry: right, trainable, as sparse as asked, cheaper the more is removed.
+"""Real networks through the public entry: right, trainable, as sparse as asked, cheaper the more is removed.
 
 What is known of single networks stands in tables, so that a silent change for the worse fails: which ones miss the
 requested share, and which keep more than their outputs, and why.
@@ -44,8 +44,12 @@ COARSE: dict[float, dict[str, str]] = {
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "GwcNet-GC": "a channel of each group goes at once, in all coupled layers",
         "ACVNet": "a channel of each group goes at once, in all coupled layers",
+        "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
+        "nnFormer": "streams, heads and the widths of stages keep equal shares, many channels at once",
     },
     0.8: {
+        "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
+        "nnFormer": "streams, heads and the widths of stages keep equal shares, many channels at once",
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "3D-ShuffleNet v2": "some channels stand or fall with a whole layer",
         "3D-ResNeXt-50, shortcut A": "each of 32 groups keeps a channel",
@@ -57,7 +61,9 @@ COARSE: dict[float, dict[str, str]] = {
     },
 }
 """Networks in which the requested share is missed by more than a point, or is not feasible, and why."""
-FEASIBLE = {"3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet"}
+FEASIBLE = {
+    *("3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet", "UNETR++", "nnFormer"),
+}
 """Those of them that are pruned as far as they can be: beyond it a layer would be empty."""
 
 OTHER_JUDGE: dict[str, str] = {
@@ -65,6 +71,15 @@ OTHER_JUDGE: dict[str, str] = {
     "SwinUNETR v2": "norms without parameters over channels",
     "GwcNet-G": "means over the channels of a group",
     "GwcNet-GC": "means over the channels of a group",
+    "AANet": "means over channels",
+    "UNETR++": "a softmax over channels",
+    "UNETR++, places in order": "a softmax over channels",
+    "3D UX-Net": "norms without modules over channels",
+    "Restormer": "norms without modules, and a softmax, over channels",
+    "ConvNeXt-T": "a layer norm over a dimension that is not the last of its input",
+    "PredRNN": "layer norms over channels and places",
+    "HiFi-GAN generator": "weight norm, which divides a weight of zeros by its length",
+    "EnCodec, no quantiser": "weight norm, which divides a weight of zeros by its length",
 }
 """Networks for which zeroed weights are not removed channels, and why: only the package's own check applies."""
 
@@ -84,6 +99,14 @@ RANDOM_OR_PAIRED: dict[str, str] = {
     "VQVAE": "asks for float32",
     "SegResNetVAE": "draws random numbers",
     "ACVNet": "queries meet keys",
+    "nnFormer": "queries meet keys",
+    "SegFormer3D": "queries meet keys",
+    "UniFormer": "queries meet keys",
+    "UniFormer, split attention": "queries meet keys",
+    "VideoMAE, ViT": "queries meet keys",
+    "Hiera": "queries meet keys",
+    "Wan VAE, causal": "draws random numbers",
+    "wav2vec 2.0": "queries meet keys, and dropout inside attention",
 }
 """Networks that need a judge who silences a channel where it is made, too, and who draws no random numbers."""
 
@@ -109,6 +132,18 @@ PINNED: dict[str, tuple[int, str]] = {
     "ACVNet": (1920, "queries, keys and values told apart by number"),
     "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
+    "nnFormer": (0, "stages of which the check cannot follow a single channel"),
+    "SegFormer3D": (2208, "fused attention, whose scale is computed from the width of a head"),
+    "UNETR++": (1348, "a view that mixes places with channels"),
+    "VideoMAE, ViT": (1008, "a table of positions that is neither parameter nor buffer"),
+    "Hiera": (2256, "fused attention, whose scale is computed from the width of a head"),
+    "Wan VAE, causal": (724, "fused attention, whose scale is computed from the width of a head"),
+    "PredRNN": (768, "predicted frames that are mixed with true ones"),
+    "MoViNet-A0, one chunk": (3796, "a layer of which the check cannot follow a single channel"),
+    "MoViNet-A0, stream": (3796, "a layer of which the check cannot follow a single channel"),
+    "AANet": (1112, "candidates of disparity"),
+    "Restormer": (7000, "the image itself is added to the output"),
+    "wav2vec 2.0": (544, "a weight norm over both dimensions of channels"),
 }
 """Networks that keep more than the layers of their outputs: how many channels can go at least, and what holds the
 others."""
@@ -130,7 +165,10 @@ HEAVY = {
     *("SwinUNETR v2", "FlexibleUNet, EfficientNet-B0", "FlexibleUNet, ResNet-18", "DiffusionModelUNet", "SegResNetVAE"),
     *("SegResNet, group norm", "BasicUNet", "DiNTS", "3D-ResNeXt-50", "3D-DenseNet-121", "SlowFast-R50", "X3D-S"),
     *("3D-DenseNet-121, checkpointed", "SlowFast-R50, zero-initialised norms", "NL-I3D-R50", "S3D", "S3D-G", "ACVNet"),
-    *("TimeSformer", "ViViT, factorised encoder", "Video Swin-T", "GwcNet-G", "GwcNet-GC", "ip-CSN-50"),
+    *("TimeSformer", "ViViT, factorised encoder", "Video Swin-T", "GwcNet-G", "GwcNet-GC", "ip-CSN-50", "nnFormer"),
+    *("SegFormer3D", "UNETR++", "UNETR++, places in order", "3D UX-Net", "UniFormer", "UniFormer, split attention"),
+    *("Hiera", "Wan VAE, causal", "MoViNet-A0, one chunk", "MoViNet-A0, stream", "AANet", "Restormer"),
+    *("HiFi-GAN generator", "EnCodec, no quantiser"),
 }
 """Networks that take seconds to prune and check: traced and cut, compared in the slow run alone."""
 
@@ -138,7 +176,7 @@ ORDINARY = {
     *("UNet, residual units", "DynUNet", "SegResNet, batch norm", "AttentionUnet", "HighResNet", "ViT", "VoxelMorph"),
     *("VQVAE", "R(2+1)D-18", "3D-ShuffleNet v1", "3D-MobileNet v1"),
     *("ConvLSTM encoder-decoder", "StereoNet", "UNETR", "MedNeXt, deep supervision, GRN", "SlowFast-R50", "GwcNet-G"),
-    *("Video Swin-T", "DiffusionModelUNet", "3D-DenseNet-121", "BasicUNetPlusPlus", "DiNTS"),
+    *("Video Swin-T", "DiffusionModelUNet", "3D-DenseNet-121", "BasicUNetPlusPlus", "DiNTS", "ResNet-50, images"),
 }
 """One network of each kind, for every run; all of them are in the slow one."""
 

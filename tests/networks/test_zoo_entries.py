@@ -1,4 +1,4 @@
-"""The video and stereo networks of the zoo run, train, and have as many parameters as the published ones."""
+"""The networks that were written for the zoo run, train, and have as many parameters as the published ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from torch import nn
 
 from tests.support.oracles import tensors
 from zoo import (
+    audio,
+    audio_wav2vec,
+    image,
+    image_restormer,
+    medical,
+    medical_segformer,
+    medical_unetrpp,
+    medical_uxnet,
     stereo,
     stereo_acvnet,
     stereo_groupwise,
@@ -18,16 +26,20 @@ from zoo import (
     video_efficient,
     video_hara,
     video_i3d,
+    video_masked,
     video_s3d,
     video_slowfast,
     video_swin,
     video_temporal,
     video_torchvision,
+    video_uniformer,
+    video_vae,
     video_x3d,
 )
 from zoo.entry import Entry, loss
 
-ENTRIES = (*video.NETWORKS, *stereo.NETWORKS)
+FAMILIES = {"medical": medical, "video": video, "stereo": stereo, "image": image, "audio": audio}
+ENTRIES = tuple(entry for family in FAMILIES.values() for entry in family.NETWORKS)
 
 PUBLISHED: dict[str, tuple[Callable[[], nn.Module], int]] = {
     # torchvision's documentation, to the parameter, for 400 classes
@@ -36,6 +48,8 @@ PUBLISHED: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "r2plus1d_18": (video_torchvision.r2plus1d_18, 31_505_325),
     "s3d": (video_s3d.S3D, 8_320_048),
     "swin3d_t": (video_swin.SwinTransformer3d, 28_158_070),
+    "resnet50": (image.ResNet, 25_557_032),
+    "convnext_tiny": (image.ConvNeXt, 28_589_128),
 }
 
 IN_MILLIONS: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -60,6 +74,15 @@ IN_MILLIONS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "GST": (video_temporal.GST, "21.0"),
     "GwcNet-gc": (lambda: stereo_groupwise.GwcNet(use_concat_volume=True), "6.91"),
     "ACVNet": (stereo_acvnet.ACVNet, "6.23"),
+    "Restormer": (image_restormer.Restormer, "26.13"),
+    "UNETR++": (medical_unetrpp.UNETRPP, "42.6"),
+    "3D UX-Net": (medical_uxnet.UXNET, "53.0"),
+    "SegFormer3D": (medical_segformer.SegFormer3D, "4.5"),
+    "wav2vec 2.0": (audio_wav2vec.Wav2Vec2ForCTC, "94.4"),
+    "Wan 2.1's autoencoder": (video_vae.WanVAE, "126.9"),
+    "UniFormer-S": (video_uniformer.Uniformer, "21.4"),
+    "VideoMAE, ViT-B": (video_masked.VideoMAE, "87"),
+    "Hiera-B": (video_masked.Hiera, "51"),
 }
 
 
@@ -98,8 +121,8 @@ def test_a_network_runs_in_both_modes_and_trains_every_parameter(entry: Entry) -
 
 def test_names_are_unique_and_families_known() -> None:
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
-    assert {entry.family for entry in video.NETWORKS} == {"video"}
-    assert {entry.family for entry in stereo.NETWORKS} == {"stereo"}
+    for name, family in FAMILIES.items():
+        assert {entry.family for entry in family.NETWORKS} == {name}
 
 
 @pytest.mark.parametrize("name", ["GwcNet-G", "StereoNet"])
