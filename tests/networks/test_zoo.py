@@ -45,11 +45,9 @@ COARSE: dict[float, dict[str, str]] = {
         "GwcNet-GC": "a channel of each group goes at once, in all coupled layers",
         "ACVNet": "a channel of each group goes at once, in all coupled layers",
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
-        "nnFormer": "streams, heads and the widths of stages keep equal shares, many channels at once",
     },
     0.8: {
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
-        "nnFormer": "streams, heads and the widths of stages keep equal shares, many channels at once",
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "3D-ShuffleNet v2": "some channels stand or fall with a whole layer",
         "3D-ResNeXt-50, shortcut A": "each of 32 groups keeps a channel",
@@ -62,7 +60,7 @@ COARSE: dict[float, dict[str, str]] = {
 }
 """Networks in which the requested share is missed by more than a point, or is not feasible, and why."""
 FEASIBLE = {
-    *("3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet", "UNETR++", "nnFormer"),
+    *("3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet", "UNETR++"),
 }
 """Those of them that are pruned as far as they can be: beyond it a layer would be empty."""
 
@@ -132,7 +130,6 @@ PINNED: dict[str, tuple[int, str]] = {
     "ACVNet": (1920, "queries, keys and values told apart by number"),
     "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
-    "nnFormer": (0, "stages of which the check cannot follow a single channel"),
     "SegFormer3D": (2208, "fused attention, whose scale is computed from the width of a head"),
     "UNETR++": (1348, "a view that mixes places with channels"),
     "VideoMAE, ViT": (1008, "a table of positions that is neither parameter nor buffer"),
