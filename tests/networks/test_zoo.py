@@ -48,6 +48,7 @@ COARSE: dict[float, dict[str, str]] = {
     },
     0.8: {
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
+        "UNETR++, places in order": "each of many groups of a norm keeps a channel",
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "3D-ShuffleNet v2": "some channels stand or fall with a whole layer",
         "3D-ResNeXt-50, shortcut A": "each of 32 groups keeps a channel",
@@ -61,6 +62,7 @@ COARSE: dict[float, dict[str, str]] = {
 """Networks in which the requested share is missed by more than a point, or is not feasible, and why."""
 FEASIBLE = {
     *("3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet", "UNETR++"),
+    "UNETR++, places in order",
 }
 """Those of them that are pruned as far as they can be: beyond it a layer would be empty."""
 
@@ -135,7 +137,7 @@ PINNED: dict[str, tuple[int, str]] = {
     "VideoMAE, ViT": (1008, "a table of positions that is neither parameter nor buffer"),
     "Hiera": (2256, "fused attention, whose scale is computed from the width of a head"),
     "Wan VAE, causal": (724, "fused attention, whose scale is computed from the width of a head"),
-    "PredRNN": (768, "predicted frames that are mixed with true ones"),
+    "PredRNN": (960, "predicted frames that are mixed with true ones"),
     "MoViNet-A0, one chunk": (3796, "a layer of which the check cannot follow a single channel"),
     "MoViNet-A0, stream": (3796, "a layer of which the check cannot follow a single channel"),
     "AANet": (1112, "candidates of disparity"),
