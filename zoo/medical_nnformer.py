@@ -278,6 +278,6 @@ NETWORKS = (
         "nnFormer",
         "medical",
         lambda: NNFormer((16, 32, 32), 16, 1, 3, depths=(2, 2, 2), num_heads=(2, 4, 8), window_size=(4, 4, 2)),
-        ((1, 1, 16, 32, 32),),
+        ((2, 1, 16, 32, 32),),
     ),
 )

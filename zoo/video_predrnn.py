@@ -113,7 +113,7 @@ NETWORKS = (
     Entry(
         "PredRNN",
         "video",
-        lambda: PredRNN((16, 16, 16), 8, 4, 5, 2, 4),
+        lambda: PredRNN((20, 20, 20), 8, 4, 5, 2, 4),
         ((1, 4, 8, 8, 4), (1, 1, 8, 8, 4)),
     ),
 )

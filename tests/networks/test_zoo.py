@@ -45,11 +45,10 @@ COARSE: dict[float, dict[str, str]] = {
         "GwcNet-GC": "a channel of each group goes at once, in all coupled layers",
         "ACVNet": "a channel of each group goes at once, in all coupled layers",
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
-        "nnFormer": "streams, heads and the widths of stages keep equal shares, many channels at once",
     },
     0.8: {
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
-        "nnFormer": "streams, heads and the widths of stages keep equal shares, many channels at once",
+        "UNETR++, places in order": "each of many groups of a norm keeps a channel",
         "3D-ShuffleNet v1": "many channels stand or fall with a whole layer",
         "3D-ShuffleNet v2": "some channels stand or fall with a whole layer",
         "3D-ResNeXt-50, shortcut A": "each of 32 groups keeps a channel",
@@ -62,7 +61,8 @@ COARSE: dict[float, dict[str, str]] = {
 }
 """Networks in which the requested share is missed by more than a point, or is not feasible, and why."""
 FEASIBLE = {
-    *("3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet", "UNETR++", "nnFormer"),
+    *("3D-ShuffleNet v1", "3D-ShuffleNet v2", "3D-ResNeXt-50, shortcut A", "DiffusionModelUNet", "UNETR++"),
+    "UNETR++, places in order",
 }
 """Those of them that are pruned as far as they can be: beyond it a layer would be empty."""
 
@@ -132,13 +132,12 @@ PINNED: dict[str, tuple[int, str]] = {
     "ACVNet": (1920, "queries, keys and values told apart by number"),
     "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
-    "nnFormer": (0, "stages of which the check cannot follow a single channel"),
     "SegFormer3D": (2208, "fused attention, whose scale is computed from the width of a head"),
     "UNETR++": (1348, "a view that mixes places with channels"),
     "VideoMAE, ViT": (1008, "a table of positions that is neither parameter nor buffer"),
     "Hiera": (2256, "fused attention, whose scale is computed from the width of a head"),
     "Wan VAE, causal": (724, "fused attention, whose scale is computed from the width of a head"),
-    "PredRNN": (768, "predicted frames that are mixed with true ones"),
+    "PredRNN": (960, "predicted frames that are mixed with true ones"),
     "MoViNet-A0, one chunk": (3796, "a layer of which the check cannot follow a single channel"),
     "MoViNet-A0, stream": (3796, "a layer of which the check cannot follow a single channel"),
     "AANet": (1112, "candidates of disparity"),
@@ -214,6 +213,14 @@ def pruned_at(entry: Entry, ratio: float) -> ranp.Pruned:
         return ranp.prune(model, batches, loss, sparsity=largest_share(error), exact=True)
 
 
+def selected(scores: ranp.Scores, trace: ranp.Trace, ratio: float) -> ranp.Plan:
+    """At the ratio, or at the largest feasible one."""
+    try:
+        return ranp.select(scores, trace, sparsity=ratio, exact=True)
+    except InfeasibleError as error:
+        return ranp.select(scores, trace, sparsity=largest_share(error), exact=True)
+
+
 def shapes(model: torch.nn.Module, entry: Entry) -> list[torch.Size]:
     with torch.no_grad():
         outputs = list(floating(oracles.call(model.eval(), entry.example())))
@@ -268,8 +275,9 @@ def test_a_heavy_network_is_traced_and_cut(name: str) -> None:
     trace = ranp.trace(model, entry.example())
     generator = torch.Generator().manual_seed(0)
     scores = ranp.Scores({at.name: torch.rand(at.channels, generator=generator) + 0.01 for at in trace.layers})
-    plan = ranp.select(scores, trace, sparsity=0.5, exact=True)
-    assert plan.sparsity.removed > 0.4 * plan.sparsity.prunable
+    plan = selected(scores, trace, 0.5)
+    least = 0.3 if name in COARSE[0.5].keys() & FEASIBLE else 0.4
+    assert plan.sparsity.removed > least * plan.sparsity.prunable
     assert trace.prunable >= PINNED.get(name, (0.9 * trace.channels,))[0]
     full, slim = (
         [tensor.shape for tensor in floating(oracles.call(copy_of.to("meta").eval(), on_meta(entry)))]
@@ -296,10 +304,7 @@ def test_cost_never_rises_with_sparsity(entry: Entry) -> None:
     scores = ranp.reweight(scores, ranp.measure(trace, "flops"), 11)
     before = ranp.profile(model, example)
     for ratio in SWEEP:
-        try:
-            plan = ranp.select(scores, trace, sparsity=ratio, exact=True)
-        except InfeasibleError as error:
-            plan = ranp.select(scores, trace, sparsity=largest_share(error), exact=True)
+        plan = selected(scores, trace, ratio)
         after = ranp.profile(ranp.slim(model, plan), example)
         assert after.params <= before.params, ratio
         assert after.flops <= before.flops, ratio
