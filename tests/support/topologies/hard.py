@@ -264,9 +264,9 @@ def unused_layer() -> nn.Module:
     return Net(body, a=conv(2, 6), unused=conv(6, 6), head=conv(6, 2))
 
 
-@HARD.add(volume(), prunable="a b", kept="aside head")
+@HARD.add(volume(), prunable="a b aside", kept="head")
 def dead_end() -> nn.Module:
-    """A branch that is computed and thrown away: its own channels have no consumer, so they stay."""
+    """A branch that is computed and thrown away: nobody misses its channels."""
 
     def body(m: Net, x: Tensor) -> Tensor:
         a = F.relu(m.a(x))

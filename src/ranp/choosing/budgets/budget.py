@@ -159,12 +159,12 @@ def spent(settings: Mapping[str, Any]) -> list[Spent]:
     Args:
         settings: Of a plan or a report.
     """
-    found = []
-    for entry in (*settings.get("budget", ()), *settings.get("of_step", ())):
-        quantity, limited = QUANTITIES.get(entry["resource"]), "budget" in entry
-        limits = (str(entry["budget"]), float(entry["limit"])) if limited else ()
-        found.append(Spent(quantity, float(entry["before"]), float(entry["after"]), *limits))
-    return found
+
+    def read(entry: Mapping[str, Any], *limits: Any) -> Spent:
+        return Spent(QUANTITIES.get(entry["resource"]), float(entry["before"]), float(entry["after"]), *limits)
+
+    asked_for = [read(entry, str(entry["budget"]), float(entry["limit"])) for entry in settings.get("budget", ())]
+    return [*asked_for, *map(read, settings.get("of_step", ()))]
 
 
 def step_line(settings: Mapping[str, Any]) -> str:
