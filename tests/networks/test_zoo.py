@@ -111,7 +111,7 @@ RANDOM_OR_PAIRED: dict[str, str] = {
 """Networks that need a judge who silences a channel where it is made, too, and who draws no random numbers."""
 
 PINNED: dict[str, tuple[int, str]] = {
-    "BasicUNetPlusPlus": (1232, "heads whose results are thrown away"),
+    "BasicUNetPlusPlus": (1232, "heads that no gradient reaches"),
     "SegResNetDS": (2016, "heads that return something in training alone"),
     "MedNeXt, deep supervision, GRN": (9504, "heads that return something in training alone"),
     "SegResNetVAE": (2432, "a layer that never runs"),
@@ -124,7 +124,7 @@ PINNED: dict[str, tuple[int, str]] = {
     "3D-ResNeXt-50, shortcut A": (3776, "shortcuts padded to a width typed into the code"),
     "HighResNet": (576, "channels that meet a padding of a written amount"),
     "VoxelMorph": (240, "the three coordinates of the field"),
-    "VQVAE": (576, "the codebook, whose entries are looked up by number"),
+    "VQVAE": (592, "the codebook, whose entries are looked up by number"),
     "Video Swin-T": (9504, "heads of which the check cannot follow a single channel"),
     "NL-I3D-R50": (3832, "width of non-local blocks typed into a view"),
     "ConvLSTM encoder-decoder": (128, "coupled gates of the state"),
@@ -149,7 +149,7 @@ others."""
 
 UNREACHED: dict[str, set[str]] = {
     "UNETR": set(),
-    "BasicUNetPlusPlus": {"unseen"},
+    "BasicUNetPlusPlus": {"gradient"},
     "FlexibleUNet, EfficientNet-B0": {"unused"},
     "SegResNetVAE": {"unused"},
     "VQVAE": set(),
