@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ranp
 from ranp.tracing import probing
 from ranp.tracing.ledger import OpRecord
 from ranp.tracing.siblings import Siblings
@@ -67,3 +68,22 @@ def test_a_guess_is_not_taken_for_right_because_its_trial_cuts_nothing() -> None
     held = {layer.name for layer in trace.layers if (layer.classes == 0).any()}
     written = {"conv1", *(f"layer{number}.0.conv3" for number in (1, 2, 3, 4))}  # a width typed into the code
     assert held == {*written, "fc"}
+
+
+class Masking(nn.Module):
+    """Writes into an empty slice, as code that makes the masks of shifted windows does; its widths are typed in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(3, 8), nn.Linear(8, 12), nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, mask = self.b(torch.relu(self.a(x))), torch.zeros(4, 12)
+        mask[0:-4] = 1
+        y = y + mask.sum()
+        return self.head(y.view(-1, 4, 12).flatten(0, 1)).view(x.shape[0], -1)
+
+
+def test_an_empty_slice_near_a_written_width_is_no_width() -> None:
+    trace = ranp.trace(Masking(), torch.randn(2, 4, 3))
+    assert [layer.name for layer in trace.layers if not layer.pinned] == ["a"]

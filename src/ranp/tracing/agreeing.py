@@ -56,6 +56,6 @@ def widths_near(records: Sequence[OpRecord], at: int, classes: Classes) -> Itera
             continue
         for number, dim, vector in records[at + step].inputs:
             key = np.unique(classes.roots[vector]).tobytes()
-            if key not in known and classes.ids[vector].all():
+            if len(vector) and key not in known and classes.ids[vector].all():
                 known.add(key)
                 yield (step, number, dim), vector
