@@ -400,27 +400,39 @@ def test_groups_add_up_everything_that_goes_with_a_channel():
     close(scores["head"], own / len(batches))  # its channels stay: nothing goes with them
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_groups_beside_other_criteria_and_checkpointed_twice(reentrant: bool):
-    """The body runs twice, so its gradient comes in two parts."""
-    torch.manual_seed(0)
-    model, twice = Residual().double(), Residual().double()
-    twice.load_state_dict(model.state_dict())
-    batches, plain = batches_for((2, 2, 4, 4, 4)), Residual.forward
+class Twice(Residual):
+    """Runs its body twice, so that its gradient comes in two parts where each is checkpointed by itself."""
 
-    def again(self: Residual, x: torch.Tensor) -> torch.Tensor:
+    def __init__(self, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(self.stem(x)).relu()
         for _ in range(2):
-            x = x + checkpoint(self.body, x, use_reentrant=reentrant) if self is twice else x + self.body(x)
+            x = x + (self.body(x) if self.reentrant is None else self._checkpointed(x))
         return self.head(self.second(x)).mean((2, 3, 4))
 
-    Residual.forward = again
-    try:
-        trace = ranp.trace(model, batches[0][0])
-        alone = score(model, batches, F.cross_entropy, trace=trace, criterion="mpmg-group")
-        many = score_many(twice, batches, F.cross_entropy, ["mpmg-sum", "mpmg-group", "snip"], trace=trace)
-    finally:
-        Residual.forward = plain
+    def _checkpointed(self, x: torch.Tensor) -> torch.Tensor:
+        CHECKPOINTED.append(self.reentrant)
+        return checkpoint(self.body, x, use_reentrant=self.reentrant)
+
+
+CHECKPOINTED: list[bool | None] = []
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_groups_beside_other_criteria_and_checkpointed_twice(reentrant: bool):
+    torch.manual_seed(0)
+    model, other = Twice().double(), Twice(reentrant).double()
+    other.load_state_dict(model.state_dict())
+    batches = batches_for((2, 2, 4, 4, 4))
+    trace = ranp.trace(model, batches[0][0])
+    alone = score(model, batches, F.cross_entropy, trace=trace, criterion="mpmg-group")
+    CHECKPOINTED.clear()
+    many = score_many(other, batches, F.cross_entropy, ["mpmg-sum", "mpmg-group", "snip"], trace=trace)
+    assert CHECKPOINTED
+    assert set(CHECKPOINTED) == {reentrant}
     for layer in ("stem", "body", "head"):
         close(many["mpmg-group"][layer], alone[layer])
 
