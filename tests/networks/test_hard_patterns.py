@@ -41,7 +41,7 @@ PATTERNS: dict[str, str] = {
     "chunk_that_leaves_a_smaller_rest shares_in_a_loop_by_width",
     "cat of adds": "concatenation_of_additions addition_of_concatenations addition_of_crossed_concatenations",
     "zero-padded shortcut": "residual_padded residual_concatenated_with_zeros residual_padded_on_both_sides "
-    "zero_padded_with_a_written_width",
+    "zero_padded_with_a_written_width zero_padded_by_partial_functions",
     "repeated channels": "channels_repeated channels_expanded channels_tiled_and_added both_signs "
     "mean_expanded_to_a_written_width channels_repeated_by_their_own_counts",
     "weight shared by two layers": "weight_shared_by_two_layers tied_autoencoder",

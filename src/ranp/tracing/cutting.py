@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -92,21 +93,27 @@ def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[in
     if isinstance(module, nn.GroupNorm) and module.num_groups == module.num_channels:
         module.num_groups = len(by_dim[0])
     value = getattr(module, attribute)
-    if isinstance(value, int):
-        setattr(module, attribute, len(by_dim[0]))
-    else:
-        cut = [len(by_dim[at]) if at in by_dim else number for at, number in enumerate(value)]
+    cut = [len(by_dim[at]) if at in by_dim else part for at, part in enumerate(_parts(value))]
+    if isinstance(value, partial):
+        named = zip(value.keywords, cut[len(value.args) :], strict=True)
+        setattr(module, attribute, partial(value.func, *cut[: len(value.args)], **dict(named)))
+    elif isinstance(value, list | tuple):
         setattr(module, attribute, cut if isinstance(value, list) else tuple(cut))
+    else:
+        setattr(module, attribute, cut[0])
 
 
 def numbers_in(module: nn.Module | None, attribute: str) -> tuple[int, ...] | None:
-    """What an attribute holds if it is a whole number or several; -1 in place of anything else among them."""
-    value = vars(module).get(attribute) if module is not None else None
-    if type(value) is int:
-        return (value,)
-    if isinstance(value, list | tuple) and any(type(number) is int for number in value):
-        return tuple(number if type(number) is int else -1 for number in value)
-    return None
+    """The whole numbers that an attribute holds, alone or among others; -1 in place of anything else."""
+    parts = _parts(vars(module).get(attribute)) if module is not None else ()
+    return tuple(part if type(part) is int else -1 for part in parts) if any(type(p) is int for p in parts) else None
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    """The members of a list or tuple, the arguments of a partial function, or the value alone."""
+    if isinstance(value, partial):
+        return (*value.args, *value.keywords.values())
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:

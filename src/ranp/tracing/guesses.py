@@ -93,7 +93,8 @@ class Guesses:
         """Looks for an attribute that holds the width."""
         attributes, roots, record = self.tracer.attributes, self.classes.roots, self._records[self.at]
         for key, vector in self._attributes():
-            if not self._is_new(f"{pattern_of(key[0])} {key[1]}"):
+            guess = f"{pattern_of(key[0])} {key[1]}"
+            if (self._part, str(key)) in self.tracer.lessons.refuted or not self._is_new(guess):
                 continue
             if key in attributes:  # one number for two sets of channels: they must keep equally many
                 note = same_share(attributes[key], vector, roots, record.where)
@@ -111,6 +112,8 @@ class Guesses:
             attributes[key] = vector
             if self._further(self._try(self.classes, f"is the width in {key}")):
                 self._take(key, vector)
+                self.tracer.lessons.refuted -= {(self._part, guess)}  # siblings that are not alike may try theirs
+                self.tracer.lessons.refuted.add((self._part, str(key)))
                 return True
             del attributes[key]
         return False

@@ -30,7 +30,10 @@ CANDIDATES = 12
 
 
 def width_attributes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Whole numbers that a module holds, alone or in a list or tuple; torch's own layers mirror their tensors."""
+    """Whole numbers that a module holds, alone, in a list or tuple, or among the arguments of a partial function.
+
+    Layers of torch itself mirror their tensors, and are left out.
+    """
     if isinstance(module, nn.MultiheadAttention):  # but for the one whose code asks for its width
         return {name: (getattr(module, name),) for name in ("embed_dim", "num_heads")}
     if type(module).__module__.startswith("torch.nn.modules."):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -238,6 +239,29 @@ def zero_padded_with_a_written_width() -> nn.Module:
         return torch.cat([x[:, :, ::2, ::2, ::2], zeros], 1) + y
 
     return between(body, 8, 16, wide=nn.Conv3d(8, 16, 3, 2, 1))
+
+
+class PaddedBlock(nn.Module):
+    """A residual block whose shortcut is a function that knows the width."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.conv, self.shortcut = conv(width, out), partial(self._padded, planes=out, stride=1)
+
+    @staticmethod
+    def _padded(x: Tensor, planes: int, stride: int) -> Tensor:
+        x = x[:, :, ::stride, ::stride, ::stride]
+        return torch.cat([x, x.new_zeros(len(x), planes - x.shape[1], *x.shape[2:])], 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.conv(x) + self.shortcut(x))
+
+
+@PATTERNS.add(volume(), prunable="a stem b blocks.0.conv blocks.1.conv blocks.2.conv", kept="head")
+def zero_padded_by_partial_functions() -> nn.Module:
+    """Shortcut A as MONAI and 3D-ResNets write it: the width lies in the arguments of a partial function."""
+    blocks = nn.Sequential(PaddedBlock(8, 12), PaddedBlock(12, 16), PaddedBlock(16, 24))
+    return between(lambda m, x: m.blocks(x), 8, 24, blocks=blocks)
 
 
 @PATTERNS.add(volume(), prunable="a stem b", kept="head")
