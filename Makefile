@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := medical,video,stereo,report,compare,cluster,train,onnx,lightning,docs,dev
+EXTRAS := medical,video,stereo,report,compare,cluster,zoo,train,onnx,lightning,docs,dev
 # Two torch threads per test process would only fight for the same cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 # CPUs that any larger one can imitate.

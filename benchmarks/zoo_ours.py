@@ -15,6 +15,7 @@ from torch import nn
 
 import ranp
 from benchmarks import zoo_judge
+from benchmarks.judges import called
 from benchmarks.pairs import measure_pairs
 from benchmarks.zoo_verdict import Layers, Verdict, follow, guarded
 from ranp.errors import InfeasibleError, UnsupportedError
@@ -178,7 +179,7 @@ def _time(ours: Ours, entry: Entry, count: int) -> None:
 
     def train() -> None:
         trained.zero_grad(set_to_none=True)
-        loss(trained(*example)).backward()
+        loss(called(trained, example)).backward()
 
     cheap = flops <= CHEAP
     pairs = measure_pairs(analysis_of(model, example), train, count if cheap else 1, warmup=int(cheap))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.judges import called
 from zoo.entry import floating, loss
 
 STEPS = ("traced", "pruned", "forward", "backward")
@@ -80,11 +81,13 @@ def follow(verdict: Verdict, full: nn.Module, slim: nn.Module, inputs: Any, laye
     """Runs a pruned network forward and backward, and counts what it lost."""
     verdict.removed = removed(full, slim, layers)
     with torch.no_grad():
-        shapes = [[tensor.shape for tensor in floating(net.eval()(*copy.deepcopy(inputs)))] for net in (full, slim)]
+        shapes = [
+            [tensor.shape for tensor in floating(called(net.eval(), copy.deepcopy(inputs)))] for net in (full, slim)
+        ]
     verdict.steps.append("forward")
     verdict.before, verdict.after = cost(full, inputs), cost(slim, inputs)
     twin = copy.deepcopy(slim).train()  # a copy: running statistics move
-    loss(twin(*copy.deepcopy(inputs))).backward()
+    loss(called(twin, copy.deepcopy(inputs))).backward()
     if not all(p.grad is None or bool(torch.isfinite(p.grad).all()) for p in twin.parameters()):
         raise FloatingPointError("a gradient is not finite")
     verdict.steps.append("backward")
@@ -97,7 +100,7 @@ def follow(verdict: Verdict, full: nn.Module, slim: nn.Module, inputs: Any, laye
 def cost(model: nn.Module, inputs: Any) -> Cost:
     """Of one call, by running it."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model.eval()(*copy.deepcopy(inputs))
+        called(model.eval(), copy.deepcopy(inputs))
     return Cost(sum(parameter.numel() for parameter in model.parameters()), counter.get_total_flops() // 2)
 
 

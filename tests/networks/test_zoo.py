@@ -107,6 +107,8 @@ RANDOM_OR_PAIRED: dict[str, str] = {
     "Hiera": "queries meet keys",
     "Wan VAE, causal": "draws random numbers",
     "wav2vec 2.0": "queries meet keys, and dropout inside attention",
+    "SegFormer, transformers": "queries meet keys, and dropout before the classifier",
+    "Swin, transformers": "queries meet keys",
 }
 """Networks that need a judge who silences a channel where it is made, too, and who draws no random numbers."""
 
@@ -137,6 +139,7 @@ PINNED: dict[str, tuple[int, str]] = {
     "AANet": (1112, "candidates of disparity"),
     "Restormer": (7000, "the image itself is added to the output"),
     "wav2vec 2.0": (544, "a weight norm over both dimensions of channels"),
+    "UNet3DConditionModel, diffusers": (10368, "channels of which the check cannot follow a single one"),
 }
 """Networks that keep more than the layers of their outputs: how many channels can go at least, and what holds the
 others."""
@@ -161,7 +164,8 @@ HEAVY = {
     *("TimeSformer", "ViViT, factorised encoder", "Video Swin-T", "GwcNet-G", "GwcNet-GC", "ip-CSN-50", "nnFormer"),
     *("SegFormer3D", "UNETR++", "UNETR++, places in order", "3D UX-Net", "UniFormer", "UniFormer, split attention"),
     *("Hiera", "Wan VAE, causal", "MoViNet-A0, one chunk", "MoViNet-A0, stream", "AANet", "Restormer"),
-    *("HiFi-GAN generator", "EnCodec, no quantiser"),
+    *("HiFi-GAN generator", "EnCodec, no quantiser", "SegFormer, transformers", "UNet2DModel, diffusers"),
+    "UNet3DConditionModel, diffusers",
 }
 """Networks that take seconds to prune and check: traced and cut, compared in the slow run alone."""
 
