@@ -49,6 +49,8 @@ def test_a_comparison_is_printed_and_written(tmp_path: Path, capsys: pytest.Capt
         ([*OWN, *SMALL], "Pass --out DIR"),
         (["--out", "x", *SMALL], "in one way: --model, --batches, --loss and --train; --lightning; or --task"),
         (["--out", "x", "--task", "shapenet", *OWN], "in one way"),
+        (["--out", "x", "--task", "shapenet", "--batch", "4"], "--batch is decided by the recipe of --task shapenet"),
+        (["--out", "x", "--task", "shapenet", "--checkpointing"], "--checkpointing is decided by the recipe"),
         (["--out", "x", *OWN[:4]], "--loss, --train are missing. Pass all four."),
         (["--out", "x", *OWN, "--arm", "flat", "--reference", "ranp-f"], "--reference ranp-f is not an arm"),
         (["--out", "x", *OWN, "--metric", "dice", *SMALL], "unknown metric 'dice'. Allowed: loss, right."),
