@@ -153,7 +153,7 @@ def _subject(
     if task is not None:
         for name, value in {**training, "input": inputs, "example": example}.items():
             if value:
-                raise UnsupportedError(f"--{name} is decided by the recipe of --task {task}. Change it by --set KEY=VALUE.")
+                raise UnsupportedError(f"--{name} is decided by the recipe of --task {task}. Pass --set KEY=VALUE.")
         return TaskTraining(task, device=device, **of_task).subject()
     step = step_of(training, {"task": None})
     network = naming.Network("", lambda: None, None)  # type: ignore[arg-type, return-value]
