@@ -78,3 +78,21 @@ def test_messages_speak_the_language_of_whoever_asked() -> None:
     with speaking_flags(), pytest.raises(RanpError, match=r"--sparsity 0\.5 and --budget flops=5% are both given"):
         Options(sparsity=0.5, budget="flops=5%")
     assert asked("keep", ["a"]) == "keep=['a']"
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        ({}, "ranp-f"),
+        ({"sparsity": 0.5}, "ranp-f"),
+        ({"budget": "flops=5%"}, "balanced"),
+        ({"budget": ["params=5%", "train-memory=8GiB"]}, "balanced"),
+        ({"budget": "flops=5%", "resource": "memory"}, "ranp-f"),
+        ({"budget": "flops=5%", "strength": 15.0}, "ranp-f"),
+        ({"budget": "flops=5%", "method": "snip"}, "snip"),
+    ],
+    ids=str,
+)
+def test_the_method_that_is_meant_where_nobody_names_one(given: dict[str, Any], method: str) -> None:
+    assert Options(**given).method == Options(**given).how.name == method
+    assert flags.options_of({**{name: flags.DEFAULTS[name] for name in flags.PRUNING}, **given}).method == method

@@ -38,7 +38,8 @@ class Options:
             ``"latency=30ms"``. The widest network by the method's own ranking that meets all of them; every layer
             keeps a channel.
         method: ``ranp-f``, ``ranp-m``, ``weighted``, ``vanilla``, ``layerwise``, ``random``, ``snip``, ``flat``,
-            ``power``, ``balanced`` (with a budget), or a ``Method``.
+            ``power``, ``balanced`` (with a budget), ``pretrained``, or a ``Method``. None: ``balanced`` with a budget,
+            ``ranp-f`` with a sparsity, and where ``resource`` or ``strength`` says how scores are reweighted.
         resource: What the scores are reweighted by, default the method's own: ``flops``, ``memory``, ``params``,
             ``train-memory``, ``time``, a function of the trace, or several of these.
         strength: How much that counts, lambda in the paper; default 11.
@@ -71,7 +72,7 @@ class Options:
 
     sparsity: float | None = None
     budget: str | Budget | Iterable[str | Budget] | None = None
-    method: str | Method = "ranp-f"
+    method: str | Method | None = None
     resource: Resource | None = None
     strength: float | None = None
     criterion: str | Criterion | Values | None = None
@@ -95,6 +96,7 @@ class Options:
         from ranp import arguments
         from ranp.choosing import scopes
         from ranp.choosing.budgets import parse_all
+        from ranp.choosing.methods import USUAL, USUAL_WITHIN_BUDGETS
         from ranp.choosing.refusals import needs_budget
         from ranp.choosing.selection import check_sparsity
         from ranp.choosing.ties import TIES
@@ -131,6 +133,9 @@ class Options:
             checked["min_channels"] = arguments.width("min_channels", self.min_channels)
         if not isinstance(self.round_to, str):
             checked["round_to"] = arguments.width("round_to", self.round_to)
+        if self.method is None:
+            reweights = self.resource is not None or self.strength is not None
+            checked["method"] = USUAL if self.budget is None or reweights else USUAL_WITHIN_BUDGETS
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         check_initialiser(self.init, COPY)
@@ -158,6 +163,7 @@ class Options:
         """The method itself."""
         from ranp.choosing.methods import resolve
 
+        assert self.method is not None  # decided when the options are made
         return resolve(self.method)
 
     @property

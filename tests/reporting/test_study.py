@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import pytest
@@ -171,6 +172,24 @@ def test_snip_is_swept_by_single_weights():
     trace, raw = scored(model, example, "snip")
     found = study(model, example, raw, method="snip", compare=(), points=4)
     assert_exact(model, example, raw, trace, found)
+
+
+def test_widths_that_follow_from_a_budget_are_swept_over_the_flops():
+    model, example = mixed()
+    trace, raw = scored(model, example)
+    pruned = ranp.prune(model, [(example, None)], _loss, budget="flops=30%")
+    (sweep, _) = study(model, example, raw, plan=pruned.plan, method="balanced", trace=trace, points=9).sweeps
+    assert sweep.steps[0].widths == tuple(layer.channels for layer in trace.layers)
+    assert [step.sparsity for step in sweep.steps] == sorted(step.removed for step in sweep.steps)
+    assert sweep.steps[-1].sparsity == sweep.largest
+    by_flops = sorted(sweep.steps, key=lambda step: -step.flops)
+    full, least = by_flops[0].flops, by_flops[-1].flops
+    for number, step in enumerate(by_flops):
+        how = {"method": "balanced", "min_channels": pruned.plan.settings["min_channels"]}
+        budget = f"flops={ceil(full * (least / full) ** (number / 8))}"
+        slim = ranp.prune(model, [(example, None)], _loss, budget=budget, **how)
+        assert step.widths == tuple(slim.plan.widths.values())
+        assert step.flops == ranp.profile(slim.model, example).flops
 
 
 def test_sparsities_rise_from_0_over_the_largest_to_the_ceiling():

@@ -21,6 +21,11 @@ from ranp.scoring.scores import Scores
 from ranp.tracing.trace import Trace
 from ranp.weighting import balance, reweight
 
+USUAL, USUAL_WITHIN_BUDGETS = "ranp-f", "balanced"
+"""What is meant where nobody names a method: the paper's; within a budget, what docs/evidence.md found.
+
+Deviation: the paper knows no budgets.
+"""
 STRENGTH = 11.0
 """The paper's lambda for ShapeNet; 15 for BraTS, 80 for UCF101, 100 for SceneFlow."""
 

@@ -3,10 +3,12 @@
 A layer of share s is granted its k-th best channel at level k / s, so that at level t it has t * s channels, at most
 all. ``flat``: every share is 1. ``power``: the root of the full width. ``balanced``: the optimum of
 
-    min sum_l a_l * w_l^(1 - ALPHA)   such that the costs of the widths w are within every budget,
+    min sum_l a_l * w_l^(1 - alpha)   such that the costs of the widths w are within every budget,
 
-where a_l = (V_l / V_max)^KAPPA and V_l is how many voxels the layer's output has. There the share of a layer is
-(a_l / m_l)^(1 / ALPHA), m_l being what one more of its channels costs; the solver finds widths at which both agree.
+where a_l = (V_l / V_max)^kappa and V_l is how many voxels the layer's output has. There the share of a layer is
+(a_l / m_l)^(1 / alpha), m_l being what one more of its channels costs; the solver finds widths at which both agree.
+The constants depend on whether the network's output is dense (a label for each voxel) or not (a classifier); what they
+were chosen by stands in docs/evidence.md.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from ranp.costs.layers import memory_by_layer
 from ranp.tracing.layout import Floats
 from ranp.tracing.trace import Cause, Trace
 
-ALPHA = 4.0
-"""How evenly widths are spread: 1 is not at all, infinity is flat."""
-KAPPA = 0.5
-"""How much more a channel at a high resolution is worth, where the output is dense; a classifier has 0."""
+ALPHA, ALPHA_CLASSIFIER = 4.0, 2.0
+"""How evenly widths are spread: 1 is not at all, infinity is flat; where the output is dense, and where it is not."""
+KAPPA, KAPPA_CLASSIFIER = 0.5, 0.0
+"""How much more a channel at a high resolution is worth."""
 SPREAD = 0.5
 """How far random widths lie around flat ones: the standard deviation of their logarithm."""
 
@@ -100,15 +102,28 @@ def _largest(coupling: Coupling, by_layer: Floats) -> Floats:
     return best
 
 
+def _balanced(coupling: Coupling, prices: Floats) -> Floats:
+    return fair(worths, ALPHA if is_dense(coupling.trace) else ALPHA_CLASSIFIER)(coupling, prices)
+
+
 def worths(trace: Trace, kappa: float = KAPPA) -> dict[str, float]:
     """What one channel of each layer is worth: a_l of the formula above."""
-    elements = memory_by_layer(trace, "true")
-    voxels = {layer.name: max(elements[layer.name] / max(layer.channels, 1), 1.0) for layer in trace.layers}
+    voxels = _voxels(trace)
+    power, most = kappa if is_dense(trace) else KAPPA_CLASSIFIER, max(voxels.values(), default=1.0)
+    return {name: (count / most) ** power for name, count in voxels.items()}
+
+
+def is_dense(trace: Trace) -> bool:
+    """Whether a layer that makes an output has more than one voxel for each sample."""
+    voxels = _voxels(trace)
     samples = trace.calls[0].input[0] if trace.calls and trace.calls[0].input else 1
     ends = [layer.name for layer in trace.layers if any(pin.cause is Cause.OUTPUT for pin in layer.pins)]
-    power = kappa if any(voxels[name] > samples for name in ends) else 0.0
-    most = max(voxels.values(), default=1.0)
-    return {name: (count / most) ** power for name, count in voxels.items()}
+    return any(voxels[name] > samples for name in ends)
+
+
+def _voxels(trace: Trace) -> dict[str, float]:
+    elements = memory_by_layer(trace, "true")
+    return {layer.name: max(elements[layer.name] / max(layer.channels, 1), 1.0) for layer in trace.layers}
 
 
 def drawn(draw: int) -> Scope:
@@ -127,4 +142,4 @@ def drawn(draw: int) -> Scope:
 
 SCOPES.register("flat", in_proportion("flat", _flat))
 SCOPES.register("power", in_proportion("power", _power))
-SCOPES.register("balanced", in_proportion("balanced", fair(worths), priced=True))
+SCOPES.register("balanced", in_proportion("balanced", _balanced, priced=True))

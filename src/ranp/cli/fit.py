@@ -46,7 +46,7 @@ def fit(
     assumed = source["task"] is None and source["batches"] is None and pruning["criterion"] is None
     if assumed:
         pruning = {**pruning, "criterion": "magnitude"}
-    setup = prepare(model, options_of(pruning), source)
+    setup = prepare(model, options_of({**pruning, "budget": [f"train-memory={memory}"]}), source)
     given, setup = _given(setup)
     space = space_of(given) if size is None else _space(size, len(space_of(given)))
     wanted = asked.batch or int(next(iter(tensors_in(given))).shape[0])

@@ -87,7 +87,12 @@ PRUNING: Mapping[str, Any] = {
         flag(f"What it may need: {budget_examples()}; repeat it.", _HOW, metavar="RESOURCE=VALUE"),
     ],
     "method": Annotated[
-        str, flag("ranp-f, ranp-m, weighted, vanilla, layerwise, random, snip, flat, power or balanced.", _HOW)
+        str | None,
+        flag(
+            "ranp-f (default), ranp-m, weighted, vanilla, layerwise, random, snip, flat, power, pretrained, or "
+            "balanced (default with --budget).",
+            _HOW,
+        ),
     ],
     "strength": Annotated[
         float | None, flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
@@ -212,7 +217,7 @@ def _default(name: str, annotation: Any) -> Any:
 def as_words(given: Mapping[str, Any]) -> list[str]:
     """These flags as they would be typed, but for those that say no more than their defaults.
 
-    >>> as_words({"method": "ranp-f", "inputs": ["1x1x8x8x8"], "max_batches": 4, "exact": True, "task": None})
+    >>> as_words({"tie": "max", "inputs": ["1x1x8x8x8"], "max_batches": 4, "exact": True, "task": None})
     ['--input', '1x1x8x8x8', '--max-batches', '4', '--exact']
     """
     words = []

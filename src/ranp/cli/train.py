@@ -31,7 +31,6 @@ def train(
     plan: Annotated[
         Path | None, flag("plan.json of ranp prune, of this or another size or task.", _PRUNE, metavar="FILE")
     ] = None,
-    method: Annotated[str | None, flag("Prune first, by ranp-f (default), random, ...", _PRUNE)] = None,
     prune_size: Annotated[
         int | None, flag("Edge of the samples to score on; default the recipe's.", _PRUNE, min=8)
     ] = None,
@@ -67,14 +66,14 @@ def train(
     asks = pruning["sparsity"] is not None or bool(pruning["budget"])
     if plan is not None and asks:
         raise UnsupportedError("--plan and --sparsity or --budget all say what to remove. Pass one of them.")
-    if method is not None and not asks:
-        raise UnsupportedError(f"--method {method} goes with --sparsity or --budget. Pass both, or neither.")
+    if pruning["method"] is not None and not asks:
+        raise UnsupportedError(f"--method {pruning['method']} goes with --sparsity or --budget. Pass both, or neither.")
     extras.require(extras.of_task(tasks.get(task), data))
     atomic.check_writable(out)
     cut = None if plan is None else Plan.load(plan)
     how = None
     if asks:
-        given = options_of({**pruning, "method": method})
+        given = options_of(pruning)
         more = {field.name: getattr(given, field.name) for field in fields(given) if field.name not in _OWN}
         own = {name: more.pop(name) for name in ("method", "sparsity", "strength", "exact")}
         how = training.Pruning(size=prune_size, batches=prune_batches, batch=prune_batch, more=more, **own)

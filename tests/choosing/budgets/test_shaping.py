@@ -22,7 +22,7 @@ from ranp.choosing.budgets.solving import Scale, smallest
 from ranp.choosing.methods import METHODS, Method
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
-from ranp.choosing.widths import ALPHA, worths
+from ranp.choosing.widths import ALPHA, is_dense, worths
 from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError, UnsupportedError
 from ranp.options import Options
@@ -254,6 +254,26 @@ def test_balanced_by_its_closed_form() -> None:
 def test_classifiers_are_balanced_by_cost_alone() -> None:
     assert set(worths(bench("mobile").trace).values()) == {1.0}
     assert len(set(worths(bench("unet").trace).values())) > 2
+
+
+def test_a_classifier_is_a_pyramid() -> None:
+    """Branches that do not feed each other: w_l^2 is in proportion to 1 / m_l, by the FLOPs counted by hand."""
+
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.high, self.low = (nn.Conv2d(4, 96, 3, padding=1, bias=False) for _ in range(2))
+            self.head = nn.Linear(192, 5, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            ends = self.high(x).mean((2, 3)), self.low(nn.functional.avg_pool2d(x, 4)).mean((2, 3))
+            return self.head(torch.cat(ends, 1))
+
+    model, example = Branches(), torch.zeros(1, 4, 32, 32)
+    assert not is_dense(ranp.trace(model, example))
+    widths = begun(model, example, ["flops=30%"])
+    high, low = 2 * 36 * 1024 + 10, 2 * 36 * 64 + 10
+    assert widths["low"] == pytest.approx(widths["high"] * (high / low) ** 0.5, rel=0.1)
 
 
 @pytest.mark.parametrize("method", ["flat", "power", "balanced"])

@@ -98,7 +98,7 @@ class Pruning:
     """How a run prunes its network before training.
 
     Attributes:
-        method: A name that ``ranp.prune`` knows.
+        method: A name that ``ranp.prune`` knows; None: its default.
         sparsity: Fraction of channels to remove; None with a budget.
         size: Edge of the samples it is scored on, default the recipe's.
         batches: How many batches it is scored on, over all ranks.
@@ -109,7 +109,7 @@ class Pruning:
             everything is seeded as the recipe says.
     """
 
-    method: str = "ranp-f"
+    method: str | None = None
     sparsity: float | None = None
     size: int | None = None
     batches: int = 10

@@ -6,14 +6,17 @@ What a slim network costs is not estimated: it follows from the trace and from w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 from torch import nn
 
-from ranp.choosing.budgets import Meter
+from ranp.choosing.budgets import Budget, Limit, Meter, solve
 from ranp.choosing.budgets.metering import meters_for
+from ranp.choosing.budgets.solving import smallest
 from ranp.choosing.methods import STRENGTH, Method, resolve
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection
@@ -57,6 +60,7 @@ def study(
 ) -> Study:
     """Sweeps methods over sparsities: widths and exact costs of the slim network at each.
 
+    A method whose widths follow from a budget is swept over shares of the FLOPs; the sparsities are what these come to.
     The options of a plan (kept layers, tie rule, exact share, least width, rounding, seed, strength, resource) hold for
     the sweeps too, and the sparsity it was made at, if it was made at one, is one of their steps.
 
@@ -90,24 +94,22 @@ def study(
     methods = {how.name: how for how in map(resolve, (method, *several))}
     main, *_ = methods.values()
     stages = {how.name: _stages(how, raw, found, options) for how in methods.values()}
-    lots = {how.name: _Lot.of(how, stages[how.name], found, options, points) for how in methods.values()}
+    setup = StepSetup(network, example)
+    lots = {how.name: _Lot.of(how, stages[how.name], found, options, points, setup) for how in methods.values()}
     (memory,) = meters_for(
-        [QUANTITIES.get("memory")],
-        StepSetup(network, example),
-        lots[main.name].selection,
-        convention=options.convention,
-    )
-    total, done = sum(len(lot.sparsities) for lot in lots.values()), 0
+        [QUANTITIES.get("memory")], setup, lots[main.name].selection, convention=options.convention
+    )  # fmt: skip
+    total, done = sum(len(lot.asked) for lot in lots.values()), 0
     sweeps = []
     for name, lot in lots.items():
         steps = []
-        for sparsity in lot.sparsities:
-            steps.append(_step(lot.selection, sparsity, options, found, memory))
+        for asked in lot.asked:
+            steps.append(_step(lot, asked, options, found, memory))
             done += 1
             if progress is not None:
                 progress(done, total)
-        sweeps.append(Sweep(name, lot.largest, tuple(steps)))
-    notes = plan.notes if plan is not None else lots[main.name].selection.plan(0.0).notes
+        sweeps.append(Sweep(name, lot.largest, tuple(sorted(steps, key=lambda step: step.sparsity))))
+    notes = plan.notes if plan is not None else lots[main.name].plan(lots[main.name].asked[0]).notes
     return Study(
         layers=_layers(found, stages[main.name], plan, notes, options.convention),
         groups=tuple(group.layers for group in found.groups() if len(group.layers) > 1),
@@ -151,29 +153,63 @@ class _Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lot:
-    """A method ready to be swept."""
+    """A method ready to be swept.
+
+    Attributes:
+        selection: Its ranking.
+        largest: The largest feasible sparsity.
+        asked: What its plans are asked for, least removed first: sparsities, or shares of the FLOPs where only a budget
+            tells the widths.
+        plan: The plan of one of them.
+    """
 
     selection: Selection
     largest: float
-    sparsities: tuple[float, ...]
+    asked: tuple[float, ...]
+    plan: Callable[[float], Plan]
 
     @classmethod
-    def of(cls, how: Method, stages: Mapping[str, Scores], trace: Trace, options: _Options, points: int) -> _Lot:
+    def of(
+        cls,
+        how: Method,
+        stages: Mapping[str, Scores],
+        trace: Trace,
+        options: _Options,
+        points: int,
+        setup: StepSetup,
+    ) -> _Lot:
         selection = Selection.of(list(stages.values())[-1], trace, scope=how.scope, **options.select)
+        if selection.scope.priced:
+            return cls._within_budgets(selection, options, points, setup)
         largest = selection.max_share() if options.exact else selection.max_sparsity()
         wanted = {largest * index / (points - 1) for index in range(points - 1)} | {0.0, largest}
         if largest < CEILING:
             wanted |= {CEILING - (CEILING - largest) * left / BEYOND for left in range(BEYOND)}
         if options.sparsity is not None:
             wanted.add(options.sparsity)
-        return cls(selection, largest, tuple(sorted(wanted)))
+        return cls(selection, largest, tuple(sorted(wanted)), partial(selection.plan, exact=options.exact))
+
+    @classmethod
+    def _within_budgets(cls, selection: Selection, options: _Options, points: int, setup: StepSetup) -> _Lot:
+        """Networks from the full one to the smallest, by equal factors of the FLOPs."""
+        (meter,) = meters_for([QUANTITIES.get("flops")], setup, selection, convention=options.convention)
+        least = smallest(selection)
+        full, end = meter(np.ones(selection.coupling.size, dtype=bool)), meter(least)
+
+        def plan(share: float) -> Plan:
+            limit = Limit(Budget.parse(f"flops={share:%}"), full, max(share * full, end))
+            return selection.build(solve(selection, [meter], [limit]).stays)
+
+        largest = selection.build(least).sparsity.of_channels
+        return cls(selection, largest, tuple((end / full) ** np.linspace(0, 1, points)), plan)
 
 
-def _step(selection: Selection, sparsity: float, options: _Options, trace: Trace, memory: Meter) -> Step:
+def _step(lot: _Lot, asked: float, options: _Options, trace: Trace, memory: Meter) -> Step:
     try:
-        plan = selection.plan(sparsity, exact=options.exact)
+        plan = lot.plan(asked)
     except InfeasibleError:
-        return Step(sparsity, feasible=False)
+        return Step(asked, feasible=False)
+    sparsity = plan.sparsity.of_channels if lot.selection.scope.priced else asked
     widths = tuple(len(plan.kept[layer.name]) for layer in trace.layers)
     choice = Choice.of_plan(trace, plan)
     bill = Prices.of(trace, options.convention).at(choice)
