@@ -38,7 +38,7 @@ class Options:
             ``"latency=30ms"``. The widest network by the method's own ranking that meets all of them; every layer
             keeps a channel.
         method: ``ranp-f``, ``ranp-m``, ``weighted``, ``vanilla``, ``layerwise``, ``random``, ``snip``, ``flat``,
-            ``power``, ``balanced`` (with a budget), or a ``Method``.
+            ``power``, ``balanced`` (with a budget), ``pretrained``, or a ``Method``.
         resource: What the scores are reweighted by, default the method's own: ``flops``, ``memory``, ``params``,
             ``train-memory``, ``time``, a function of the trace, or several of these.
         strength: How much that counts, lambda in the paper; default 11.
