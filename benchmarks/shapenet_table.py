@@ -85,11 +85,12 @@ def _figures(slim: ranp.Profile, full: ranp.Profile) -> tuple[str, ...]:
 
 def _notes(batches: int, size: int, strength: float) -> tuple[str, ...]:
     return (
-        f"The full-size network of the paper (15 layers, 2386 neurons, Glorot weights) at {size}^3, MPMG-sum scores of "
-        f"{batches} batches of one procedural shape in one pass, strength (lambda) {strength:g}, sparsity "
-        f"{100 * SPARSITY:.2f} %; figures in the paper's convention at 64^3, reduction in brackets. The paper scores "
-        "6955 real shapes, so its figures are a comparison, not a target; layer-wise pruning looks at no score when it "
-        "decides on widths and agrees in every digit, the paper's random row was made at 78.2 %.",
-        "A method that empties a layer at that sparsity is shown at the largest sparsity at which it does not.",
+        f"Costs of the paper's full-size network (15 layers, 2386 neurons, Glorot weights), pruned by each method. "
+        f"Scored by MPMG-sum at {size}^3 on {batches} batches of one procedural shape in one pass, strength (lambda) "
+        f"{strength:g}, sparsity {100 * SPARSITY:.2f} %. Costs are in the paper's convention at 64^3, with the "
+        "reduction in brackets. The paper scores 6955 real shapes, so its values are for comparison, not a target. "
+        "Layer-wise pruning does not use scores to decide on widths and agrees in every digit; the paper's random row "
+        "was made at 78.2 %.",
+        "A method that would empty a layer at that sparsity is shown at its largest feasible sparsity instead.",
         f"Made by `{COMMAND}`.",
     )

@@ -249,7 +249,7 @@ def test_infeasible_names_the_layer_and_the_way_out() -> None:
         select(scores, trace, sparsity=0.5)
     assert str(refused.value) == (
         "sparsity=0.5 removes all 3 channels of 'conv0'. The largest feasible sparsity here is 0.2500. "
-        "Lower it, pass keep=['conv0'], or exact=True: then every layer keeps a channel."
+        "Lower it, pass keep=['conv0'], or exact=True, so that every layer keeps a channel."
     )
     assert select(scores, trace, sparsity=0.5, keep=["conv0"]).widths == {"conv0": 3, "conv1": 2, "final": 2}
 

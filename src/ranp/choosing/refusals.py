@@ -45,7 +45,7 @@ def sparsity_too_high(coupling: Coupling, wish: float, where: int, largest: floa
     what, layer = lost(coupling, where)
     return (
         f"{asked('sparsity', wish)} {what}. The largest feasible sparsity here is {_rounded_down(largest)}. Lower it, "
-        f"pass {asked('keep', [layer.name])}, or {asked('exact', True)}: then every layer keeps a channel."
+        f"pass {asked('keep', [layer.name])}, or {asked('exact', True)}, so that every layer keeps a channel."
     )
 
 
@@ -67,8 +67,8 @@ def nothing_goes(coupling: Coupling, request: str) -> str:
             held[str(replace(pin, where=""))] += pin.channels
     text = "; ".join(f"{count} channels: {why}" for why, count in held.most_common(3))
     return (
-        f"{request} cannot be met: no channel of this network may be removed ({text}). Pass less in {asked('keep')}, "
-        "or change the code that ranp.trace(model, example).pins names."
+        f"{request} cannot be met: no channel of this network may be removed ({text}). Name fewer layers in "
+        f"{asked('keep')}, or change the code that ranp.trace(model, example).pins names."
     )
 
 

@@ -21,45 +21,45 @@ def compare(
     loss: Annotated[str | None, flag("The loss itself: loss(output, target).", _WHAT, metavar="PKG.MOD:FN")] = None,
     train: Annotated[
         str | None,
-        flag("train(network, training): trains with training.lr, returns figures.", _WHAT, metavar="PKG.MOD:FN"),
+        flag("train(network, training): trains with training.lr, returns metrics.", _WHAT, metavar="PKG.MOD:FN"),
     ] = None,
     lightning: Annotated[
         str | None, flag("Or: function that returns a Lightning module and its data.", _WHAT, metavar="PKG.MOD:FN")
     ] = None,
     attribute: Annotated[str, flag("The network's name in the Lightning module.", _WHAT)] = "model",
-    max_epochs: Annotated[int, flag("Of the Lightning trainer.", _WHAT, min=1)] = 10,
+    max_epochs: Annotated[int, flag("Epochs of the Lightning trainer.", _WHAT, min=1)] = 10,
     task: Annotated[str | None, flag("Or: a task of the paper.", _WHAT)] = None,
     scale: Annotated[str, flag("paper, or cpu: the task's small network and sizes.", _WHAT)] = "cpu",
     settings: Annotated[
-        list[str] | None, flag("Change the task's recipe; repeat it.", _WHAT, "--set", metavar="KEY=VALUE")
+        list[str] | None, flag("Change the task's recipe; may be repeated.", _WHAT, "--set", metavar="KEY=VALUE")
     ] = None,
     data: DataFolder = None,
     inputs: Inputs = None,
     example: Example = None,
     arms: Annotated[
         list[str] | None,
-        flag("full, a method, or NAME=METHOD,option=value; repeat it.", _ARMS, "--arm", metavar="ARM"),
+        flag("full, a method, or NAME=METHOD,option=value; may be repeated.", _ARMS, "--arm", metavar="ARM"),
     ] = None,
     budgets: Annotated[
         list[str] | None,
         flag(
-            "Such as flops=5%; each is a comparison of its own; repeat it.", _ARMS, "--budget", metavar="RESOURCE=VALUE"
+            "Such as flops=5%; may be repeated, for separate comparisons.", _ARMS, "--budget", metavar="RESOURCE=VALUE"
         ),
     ] = None,
     random_widths: Annotated[int, flag("Random vectors of widths, for percentiles.", _ARMS, min=0)] = 0,
-    random_seeds: Annotated[int, flag("Seeds that those are trained on.", _ARMS, min=1)] = 2,
+    random_seeds: Annotated[int, flag("Seeds on which those are trained.", _ARMS, min=1)] = 2,
     init: Annotated[str, flag("paired, copy (pretrained networks), glorot, ...", _ARMS)] = "paired",
     reference: Annotated[str, flag("The arm that others are compared with.", _JUDGED)] = "flat",
     seeds: Annotated[int, flag("Runs of each arm.", _JUDGED, min=1)] = 8,
     first_seed: Annotated[int, flag("The first of the seeds.", _JUDGED, min=0)] = 0,
     rates: Annotated[
-        list[float] | None, flag("Learning rates to choose from; repeat it.", _JUDGED, "--rate", metavar="LR")
+        list[float] | None, flag("Learning rates to choose from; may be repeated.", _JUDGED, "--rate", metavar="LR")
     ] = None,
-    exploration: Annotated[int, flag("Seeds that the rate of each arm is chosen on.", _JUDGED, min=1)] = 2,
-    metric: Annotated[str | None, flag("The figure that counts; default the first.", _JUDGED)] = None,
-    goal: Annotated[str | None, flag("max or min; default by the figure's name.", _JUDGED)] = None,
-    fails: Annotated[float | None, flag("A run with a worse figure counts as failed.", _JUDGED)] = None,
-    out: Annotated[Path | None, flag("Folder of cells, table, CSV and page.", RUN, metavar="DIR")] = None,
+    exploration: Annotated[int, flag("Seeds on which the rate of each arm is chosen.", _JUDGED, min=1)] = 2,
+    metric: Annotated[str | None, flag("The metric that counts; default the first.", _JUDGED)] = None,
+    goal: Annotated[str | None, flag("max or min; default by the metric's name.", _JUDGED)] = None,
+    fails: Annotated[float | None, flag("A run with a worse metric counts as failed.", _JUDGED)] = None,
+    out: Annotated[Path | None, flag("Folder for the runs, table, CSV and page.", RUN, metavar="DIR")] = None,
     jobs: Jobs = 1,
     cluster: Cluster = None,
     device: Device = "cpu",
@@ -67,7 +67,7 @@ def compare(
 ) -> None:
     """Compare ways to choose widths at exactly equal budgets: learning rates chosen per arm, paired weights, intervals.
 
-    Every cell (arm, budget, seed, rate) is kept in DIR: the same command goes on where it was stopped.
+    Every run (arm, budget, seed, rate) is kept in DIR: the same command continues where it was stopped.
     """
     from ranp.cli import extras
 

@@ -12,18 +12,18 @@ from ranp.cli.options import RUN, Jobs, Json, flag
 
 def demo(
     out: Annotated[Path, flag("Folder for the results.", metavar="DIR")] = Path("runs/demo"),
-    budget: Annotated[str, flag("What every slim network may need of the full one.")] = "flops=5%",
-    epochs: Annotated[int, flag("Of each network; most of the time goes here.", min=1)] = 16,
+    budget: Annotated[str, flag("The most that every slim network may need, relative to the full one.")] = "flops=5%",
+    epochs: Annotated[int, flag("Epochs of each network; they take most of the time.", min=1)] = 16,
     size: Annotated[int, flag("Edge of the volumes.", min=8)] = 16,
-    seed: Annotated[int, flag("Of weights, objects and batches.", min=0)] = 0,
-    resume: Annotated[bool, flag("Go on where it was stopped, which it does unasked, too.", RUN, "--resume")] = False,
+    seed: Annotated[int, flag("Seed of weights, objects and batches.", min=0)] = 0,
+    resume: Annotated[bool, flag("Continue where it was stopped; also the default.", RUN, "--resume")] = False,
     jobs: Jobs = min(2, os.cpu_count() or 1),
     as_json: Json = False,
 ) -> None:
     """Prune and train a small 3D-UNet on procedural shapes: full against slim networks of one budget.
 
     Takes a few minutes on two cores and needs no data. Writes a report (report.html), the table, and a run folder for
-    each network (plan, trained network, metrics) into DIR. A demonstration that was stopped goes on where it was.
+    each network (plan, trained network, metrics) into DIR. A demonstration that was stopped continues where it was.
     """
     from ranp.cli import extras
 

@@ -20,7 +20,7 @@ def evaluate(
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Print the figures of a trained network on the data it was validated on, or on those of --data."""
+    """Print the metrics of a trained network on its validation data, or on the data of --data."""
     from ranp.cli import extras
     from ranp.paper import training
     from ranp.paper.naming import Trust

@@ -29,7 +29,7 @@ def export(
     inputs: Inputs = None,
     example: Example = None,
     trust: Trusted = False,
-    force: Annotated[bool, flag("Replace FILE if it is there.", None, "--force")] = False,
+    force: Annotated[bool, flag("Replace FILE if it exists.", None, "--force")] = False,
     as_json: Json = False,
 ) -> None:
     """Write the slim network of a run folder as ONNX or as a torch.export program, and check it against PyTorch.

@@ -23,13 +23,13 @@ def fit(
     pruning: dict[str, Any],
     source: dict[str, Any],
     training: dict[str, Any],
-    memory: Annotated[str, flag("What there is: 8GiB, 500MB, ...", metavar="8GiB")],
+    memory: Annotated[str, flag("Available memory: 8GiB, 500MB, ...", metavar="8GiB")],
     size: Annotated[
-        str | None, flag("Wanted space of the inputs, or one edge.", "One training step", metavar="128x128x128")
+        str | None, flag("Spatial size of the inputs, or one edge.", "One training step", metavar="128x128x128")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which batch and size fit a memory, and which sparsity makes a wanted batch and size fit.
+    """Print which batch and size fit into a memory, and which sparsity makes a desired batch and size fit.
 
     Nothing of that size is allocated. Without --task or --batches the ranking is that of magnitudes, which need no
     data; the sparsity is an estimate then.

@@ -58,22 +58,25 @@ def flag(text: str, panel: str | None = None, *declarations: str, **more: Any) -
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A registered network, or package.module:function that returns one.")
 ]
-Inputs = Annotated[list[str] | None, flag("Shape of an input; repeat it.", _NETWORK, "--input", metavar="1x1x64x64x64")]
+Inputs = Annotated[
+    list[str] | None, flag("Shape of an input; may be repeated.", _NETWORK, "--input", metavar="1x1x64x64x64")
+]
 Example = Annotated[str | None, flag("Function that returns the inputs of one call.", _NETWORK, metavar="PKG.MOD:FN")]
 Json = Annotated[bool, flag("Print JSON instead of a table.", None, "--json")]
 DataFolder = Annotated[
     Path | None,
     flag("Folder of the task's data set as published; default: procedural samples.", _DATA, "--data", metavar="DIR"),
 ]
-AllowMissing = Annotated[bool, flag("Take what is there of a partial data set.", _DATA, "--allow-missing")]
+AllowMissing = Annotated[bool, flag("Use an incomplete data set as it is.", _DATA, "--allow-missing")]
 Scale = Annotated[str | None, flag("paper, or cpu: the task's small network and sizes; default paper.", _DATA)]
 FolderModel = Annotated[
-    str | None, flag("How the full network is made, instead of what the folder says.", None, "--model", metavar="MODEL")
+    str | None,
+    flag("How to build the full network, instead of what the folder says.", None, "--model", metavar="MODEL"),
 ]
 Trusted = Annotated[
-    bool, flag("Run the code that the folder names; without it nothing in a file is run.", None, "--trust")
+    bool, flag("Run the code that the folder names; without it, no code named in a file is run.", None, "--trust")
 ]
-Jobs = Annotated[int, flag("Processes that work side by side.", RUN, min=1)]
+Jobs = Annotated[int, flag("Number of parallel processes.", RUN, min=1)]
 Cluster = Annotated[
     str | None,
     flag("Dask scheduler (tcp://host:8786, or its file), or slurm, pbs, lsf, instead of processes here.", RUN),
@@ -84,7 +87,7 @@ PRUNING: Mapping[str, Any] = {
     "sparsity": Annotated[float | None, flag("Fraction of channels to remove (of weights, for snip).", _HOW)],
     "budget": Annotated[
         list[str] | None,
-        flag(f"What it may need: {budget_examples()}; repeat it.", _HOW, metavar="RESOURCE=VALUE"),
+        flag(f"The most it may need: {budget_examples()}; may be repeated.", _HOW, metavar="RESOURCE=VALUE"),
     ],
     "method": Annotated[
         str | None,
@@ -95,7 +98,7 @@ PRUNING: Mapping[str, Any] = {
         ),
     ],
     "strength": Annotated[
-        float | None, flag("How much cost counts, lambda in the paper; default the task's, else 11.", _HOW)
+        float | None, flag("How strongly costs count, lambda in the paper; default the task's, else 11.", _HOW)
     ],
     "criterion": Annotated[
         str | None,
@@ -107,31 +110,37 @@ PRUNING: Mapping[str, Any] = {
     "tie": Annotated[str, flag("How coupled layers agree: max (the paper) or union.", _HOW)],
     "attention": Annotated[str, flag("What attention loses: heads, dims (inside heads), or both.", _HOW)],
     "exact": Annotated[
-        bool, flag("Meet the sparsity after coupling, of prunable channels; every layer keeps one.", _HOW, "--exact")
+        bool,
+        flag("Remove this share of the prunable channels, after coupling; every layer keeps one.", _HOW, "--exact"),
     ],
     "keep": Annotated[
-        list[str] | None, flag("Layers to leave alone, such as 'encoders.0.*'; repeat it.", _HOW, metavar="PATTERN")
+        list[str] | None,
+        flag("Layers to leave alone, such as 'encoders.0.*'; may be repeated.", _HOW, metavar="PATTERN"),
     ],
     "min_channels": Annotated[
-        int | None, flag("Least width of a layer; default 1, with a budget 4 where that fits.", _HOW, min=1)
+        int | None, flag("Smallest width of a layer; default 1, or with a budget 4 where that fits.", _HOW, min=1)
     ],
-    "round_to": Annotated[str, flag("Round widths up to a multiple; auto: by the times of this machine.", _HOW)],
+    "round_to": Annotated[str, flag("Round widths up to a multiple; auto: the same as --fill time.", _HOW)],
     "fill": Annotated[
-        str | None, flag("time: widen layers where that takes no time, within the budget; none: never.", _HOW)
+        str | None, flag("time: widen layers within the budget where the step gets no slower; none: never.", _HOW)
     ],
     "mode": Annotated[str, flag("train (the paper) or eval: how scoring runs the network.", _HOW)],
     "convention": Annotated[str, flag("true (as torch counts), paper or equation: what FLOPs and memory are.", _HOW)],
-    "init": Annotated[str, flag("copy, or glorot (the paper), orthogonal, kaiming, or code: draw anew.", _HOW)],
-    "max_batches": Annotated[
-        int | None, flag("Score on no more; default: all, or 10 samples of a task.", _DATA, min=1)
+    "init": Annotated[
+        str, flag("copy keeps weights; glorot (the paper), orthogonal, kaiming or code draw new ones.", _HOW)
     ],
-    "unchecked": Annotated[bool, flag("Take a slim network whose numbers cannot be compared.", RUN, "--unchecked")],
-    "seed": Annotated[int, flag("Of everything random.", RUN, min=0)],
+    "max_batches": Annotated[
+        int | None, flag("Score on at most this many; default: all, or 10 samples of a task.", _DATA, min=1)
+    ],
+    "unchecked": Annotated[
+        bool, flag("Accept a slim network that could not be verified numerically.", RUN, "--unchecked")
+    ],
+    "seed": Annotated[int, flag("Seed of everything random.", RUN, min=0)],
 }
 """The options of ``ranp.prune`` by name."""
 
 SOURCE: Mapping[str, Any] = {
-    "task": Annotated[str | None, flag("A task of the paper; a network of the paper has its own by default.", _DATA)],
+    "task": Annotated[str | None, flag("A task of the paper; the paper's networks default to their own.", _DATA)],
     "data": DataFolder,
     "allow_missing": AllowMissing,
     "scale": Scale,

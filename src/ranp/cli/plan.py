@@ -89,12 +89,14 @@ def diff(before: File, after: File, as_json: Json = False) -> None:
 @plan.command(cls=Command)
 def edit(
     file: File,
-    layer: Annotated[list[str], typer.Option(metavar="NAME", help="Layer to change; repeat it, each with a --keep.")],
+    layer: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Layer to change; may be repeated, each with a --keep.")
+    ],
     keep: Annotated[list[str], typer.Option(metavar="CHANNELS", help="The channels it keeps, such as '0-15, 17'.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the new plan goes.")],
     as_json: Json = False,
 ) -> None:
-    """Write a plan in which layers keep other channels; all that stands or falls with them follows."""
+    """Write a plan in which layers keep other channels; everything coupled to them follows."""
     from ranp.choosing.plan import Plan
     from ranp.choosing.plan.editing import edit as edit_plan
     from ranp.errors import PlanMismatchError

@@ -187,7 +187,7 @@ def find_data(
     if name is not None:
         return _task_data(network, name, source, max_batches or TASK_BATCHES, seed, rank, ranks)
     if folder is not None or source.get("scale") is not None:
-        raise UnsupportedError("--data and --scale are a task's. Pass --task too.")
+        raise UnsupportedError("--data and --scale belong to a task. Pass --task too.")
     return None
 
 

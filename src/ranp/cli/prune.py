@@ -23,7 +23,7 @@ def prune(
     dry_run: Annotated[bool, flag("Report, but write nothing.", RUN, "--dry-run")] = False,
     tune: Annotated[
         bool | None,
-        flag("Measure steps, and the fastest way; by default where that takes seconds.", RUN, "--tune/--no-tune"),
+        flag("Measure steps and the fastest way to run; default: if that takes seconds.", RUN, "--tune/--no-tune"),
     ] = None,
     device: Device = "cpu",
     as_json: Json = False,

@@ -16,8 +16,8 @@ def report(
         list[Path], typer.Argument(metavar="DIR...", help="Run folders, or folders that hold some.", show_default=False)
     ],
     out: Annotated[Path, flag("The page.", metavar="FILE")] = Path("report.html"),
-    title: Annotated[str | None, flag("Heading of the page; default what it is about.")] = None,
-    figures: Annotated[Path | None, flag("Write every figure as SVG and PDF for a paper, too.", metavar="DIR")] = None,
+    title: Annotated[str | None, flag("Heading of the page; default: by its content.")] = None,
+    figures: Annotated[Path | None, flag("Also write every figure as SVG and PDF, for a paper.", metavar="DIR")] = None,
     memory: Annotated[
         str | None, flag("Say whether a training step fits your card: 8GiB, 500MB, ...", metavar="8GiB")
     ] = None,
@@ -27,7 +27,7 @@ def report(
     trust: Trusted = False,
     as_json: Json = False,
 ) -> None:
-    """Show what was pruned, why, and what it buys: one interactive HTML file, no network needed to read it.
+    """Show what was pruned, why, and what that saves: one interactive HTML file that can be read offline.
 
     One run, several side by side, or the folder of a comparison, reproduction or demonstration. Where a folder names
     code, the page leaves out what needs it and says so, unless --trust runs it, or --model (with --input or --example)

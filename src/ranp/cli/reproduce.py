@@ -20,10 +20,10 @@ def reproduce(
     name: Annotated[str, typer.Argument(metavar="TABLE_OR_FIGURE", help="Its name, or all; --list shows them.")] = "",
     out: Annotated[Path | None, flag("Folder for cells, tables and figures.", metavar="DIR")] = None,
     scale: Annotated[str, flag("cpu: small, for two cores. paper: its networks, sizes and recipes.")] = "cpu",
-    seeds: Annotated[int, flag("Runs of each cell that is trained.", min=1)] = 3,
-    quick: Annotated[bool, flag("As little as shows that it runs; one seed.", None, "--quick")] = False,
+    seeds: Annotated[int, flag("Seeds of every network that is trained.", min=1)] = 3,
+    quick: Annotated[bool, flag("The least that shows that it runs; one seed.", None, "--quick")] = False,
     resources_only: Annotated[
-        bool, flag("What the networks cost, without training them.", None, "--resources-only")
+        bool, flag("Only what the networks cost, without training them.", None, "--resources-only")
     ] = False,
     jobs: Jobs = 1,
     cluster: Cluster = None,
@@ -35,9 +35,9 @@ def reproduce(
     listed: Annotated[bool, flag("Show the names and the number of cells.", None, "--list")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a table or figure of the paper, from cells that each are a run folder of their own.
+    """Make a table or figure of the paper from runs (cells) that each have their own folder.
 
-    A finished cell is never run again and a stopped one goes on, so the same command may be given again, on one machine
+    A finished cell is never run again and a stopped one continues, so the same command may be repeated, on one machine
     or on many that share DIR. Writes NAME.md, NAME.csv, NAME.tex and figures (SVG, PDF) into DIR when all cells are
     there.
     """
@@ -94,7 +94,7 @@ def _wanted(scale: str, seeds: int, quick: bool, resources_only: bool, data: lis
     if scale not in SCALES:
         raise UnsupportedError(unknown_name("scale", scale, SCALES))
     if quick and scale != "cpu":
-        raise UnsupportedError("--quick is of --scale cpu. Leave one of them out.")
+        raise UnsupportedError("--quick works only with --scale cpu. Leave one of them out.")
     folders: dict[str, str] = {}
     for pair in data:
         task, equals, folder = pair.partition("=")

@@ -42,20 +42,20 @@ def train(
     settings: Annotated[
         list[str] | None,
         flag(
-            "Change the recipe, such as epochs=10 or options.widths=16,32; repeat it.",
+            "Change the recipe, such as epochs=10 or options.widths=16,32; may be repeated.",
             _TRAIN,
             "--set",
             metavar="KEY=VALUE",
         ),
     ] = None,
-    resume: Annotated[bool, flag("Go on from the last checkpoint in DIR, if any.", RUN, "--resume")] = False,
+    resume: Annotated[bool, flag("Continue from the last checkpoint in DIR, if any.", RUN, "--resume")] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Train a network of a task by the paper's recipe, or a small one (--scale cpu).
+    """Train a network on a task with the paper's recipe, or a small one (--scale cpu).
 
-    Start it with torchrun to train on many processes or machines. A run that was stopped goes on with --resume,
-    bit by bit as if it had not been.
+    Start it with torchrun to train on many processes or machines. A stopped run continues with --resume
+    and ends with the same bits as an uninterrupted one.
     """
     from ranp.choosing.plan import Plan
     from ranp.cli import extras
