@@ -141,6 +141,7 @@ def _prune(job: Job, case: Case) -> float:
         [scored.batch()],
         case.loss,
         budget=job.budget,
+        method="ranp-f",
         example=tuple(torch.empty(shape, device="meta") for shape in case.shapes),
         checkpointing=job.checkpointing,
     )

@@ -56,7 +56,7 @@ def cases(quick: bool) -> list[Case]:
 
 
 def _pruned(case: Case, budget: str, **options: Any) -> ranp.Pruned:
-    return ranp.prune(case.build(), [case.batch()], case.loss, budget=budget, **options)
+    return ranp.prune(case.build(), [case.batch()], case.loss, budget=budget, method="ranp-f", **options)
 
 
 def _ratios(case: Case, slim: nn.Module, batch: int) -> dict[str, float]:

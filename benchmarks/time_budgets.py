@@ -55,7 +55,8 @@ def solved(case: Case, speedup: float, fill: str, pairs: int) -> dict[str, Any]:
     """A plan within the budget, and its step beside the full network's, measured after the solver has gone."""
     model, batch = case.build(), case.batch()
     try:
-        pruned = ranp.prune(model, [batch], case.loss, budget=f"step-time={speedup}x", fill=fill)
+        budget = f"step-time={speedup}x"
+        pruned = ranp.prune(model, [batch], case.loss, budget=budget, method="ranp-f", fill=fill)
     except InfeasibleError as refusal:
         return {"refused": str(refusal).split("The smallest possible is ")[1].split(" of the full")[0].split("(")[1]}
     (entry,) = pruned.plan.settings["budget"]

@@ -17,7 +17,7 @@ from benchmarks.budgets import MONAI, PAPER, SMALLER, weighed, without_data
 from benchmarks.pairs import table
 from benchmarks.resuming import Kept
 from ranp.choosing.budgets import Budget, StepSetup, plan_within
-from ranp.choosing.methods import METHODS, resolve
+from ranp.choosing.methods import resolve
 from ranp.choosing.selection import Selection
 from ranp.errors import InfeasibleError
 from ranp.paper import models
@@ -28,7 +28,8 @@ from zoo.entry import loss
 BUDGETS = ("flops=20%", "flops=5%", "flops=2%", "train-memory=30%")
 ENOUGH = 0.995
 NO_FLOOR = ", no floor"
-ARMS = (*METHODS, f"ranp-f{NO_FLOOR}")
+OWN = "ranp-f ranp-m weighted vanilla layerwise random snip flat power balanced pretrained"
+ARMS = (*OWN.split(), f"ranp-f{NO_FLOOR}")
 SHOWN = ("flat", "balanced", "ranp-f", f"ranp-f{NO_FLOOR}")
 """Arms whose widths are printed."""
 Made = tuple[nn.Module, Any, Any]
