@@ -142,7 +142,6 @@ PINNED: dict[str, tuple[int, str]] = {
     "MoViNet-A0, stream": (3796, "a layer of which the check cannot follow a single channel"),
     "AANet": (1112, "candidates of disparity"),
     "Restormer": (7000, "the image itself is added to the output"),
-    "wav2vec 2.0": (544, "a weight norm over both dimensions of channels"),
 }
 """Networks that keep more than the layers of their outputs: how many channels can go at least, and what holds the
 others."""
