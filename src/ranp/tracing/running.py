@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
 from ranp.tracing.reshaping import INNERMOST
+from ranp.tracing.scaling import DefaultScale, Size
 from ranp.tracing.trace import MAKES_OUTPUT, NEVER_READ, Cause
 
 NAME = "_ranp_name"
@@ -296,12 +298,14 @@ def run_labelled(
     train: bool,
     named: bool = True,
     seed: int | None = None,
+    head_size: Size | None = None,
     **options: Any,
 ) -> Any:
     """Runs a copy once with labels; pins what the outputs carry and what was made but never read.
 
     With ``named`` every note knows the module it arose in; a run whose notes are thrown away does without. Random
-    numbers are those of Python's and numpy's generators as they stand, or of ``seed``.
+    numbers are those of Python's and numpy's generators as they stand, or of ``seed``. With ``head_size`` the default
+    scale of fused attention is that of heads of that size.
     """
     model.train(train)
     with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
@@ -310,7 +314,7 @@ def run_labelled(
         ambient_seed(seed or 0)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
         before = RandomState.now()
-        with mode, MadeFromNumbers():
+        with mode, MadeFromNumbers(), nullcontext() if head_size is None else DefaultScale(head_size):
             outputs = call(model, inputs)
         after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
         ledger.drew = after.outside.moved(before.outside) or (numbers and not torch.equal(after.cpu, before.cpu))

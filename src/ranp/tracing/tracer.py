@@ -36,6 +36,7 @@ from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
+from ranp.tracing.scaling import any_size
 from ranp.tracing.siblings import Place
 from ranp.tracing.trace import Cause, Trace
 
@@ -290,6 +291,7 @@ class Tracer:
             inputs = at_least_two(inputs)
         carriers = {index: part for (mode, index), part in self.lessons.carriers.items() if mode is train}
         options: dict[str, Any] = {"carriers": carriers, "run": execute if self.meta else _directly, **more}
+        options["head_size"] = any_size if self.meta else None
         if not full:
             options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:
