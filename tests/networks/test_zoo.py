@@ -133,7 +133,6 @@ PINNED: dict[str, tuple[int, str]] = {
     "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
     "UNETR++": (1348, "a view that mixes places with channels"),
-    "VideoMAE, ViT": (1008, "a table of positions that is neither parameter nor buffer"),
     "PredRNN": (960, "predicted frames that are mixed with true ones"),
     "MoViNet-A0, one chunk": (3796, "a layer of which the check cannot follow a single channel"),
     "MoViNet-A0, stream": (3796, "a layer of which the check cannot follow a single channel"),
