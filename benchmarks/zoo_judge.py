@@ -2,7 +2,7 @@
 
 Every weight of the full network carries its own place in the bits that float64 has to spare over float32. So a pruned
 network, cut in place by code that tells nothing, still says which weights it kept. The full network with all other
-weights at zero, and with norms over the kept channels, must then give the same outputs.
+weights at zero, and with norms over the kept channels and attention scaled by them, must then give the same outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # its oracle knows no
 
 from benchmarks.judges import called
 from ranp.slimming.masking import Derandomised
-from tests.support.oracles import NormOfKept, randomise
+from tests.support.oracles import NormOfKept, ScaleOfKept, randomise
 from zoo.entry import floating
 
 SPARE = (1 << 29) - 1
@@ -106,7 +106,7 @@ def error(full: nn.Module, slim: nn.Module, example: Any) -> float:
     for train in (False, True):
         with torch.no_grad():
             got = list(floating(_seeded(slim.train(train), inputs)))
-            with _step_by_step():
+            with _step_by_step(), ScaleOfKept():
                 wanted = list(floating(_seeded(twin.train(train), inputs)))
         if [tensor.shape for tensor in wanted] != [tensor.shape for tensor in got]:
             return math.inf

@@ -48,8 +48,9 @@ class Options:
         keep: ``fnmatch`` patterns of layers to leave alone. Layers that make the outputs always are.
         tie: How coupled layers agree: ``max`` (the paper) or ``union``.
         attention: What attention loses: ``"heads"``, whole ones; ``"dims"``, places inside heads, equally many in each;
-            ``"both"``: places where code and scale allow it (a stored scale does, one worked out from the size of a
-            head does not), else whole heads. Places are the finer unit, and one head alone has no other.
+            ``"both"``: places where code and scale allow it (a stored scale does, and the default one of fused
+            attention, which follows what is left of a head; one that code works out from the size of a head does not),
+            else whole heads. Places are the finer unit, and one head alone has no other.
         exact: True: remove that fraction of the prunable channels, after coupling. False: the paper's sparsity.
         min_channels: Least width of every layer. None: 1 for a sparsity; for a budget that of the method, 4, or less
             where that does not fit.

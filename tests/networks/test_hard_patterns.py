@@ -47,7 +47,8 @@ PATTERNS: dict[str, str] = {
     "weight shared by two layers": "weight_shared_by_two_layers tied_autoencoder",
     "a module called on two inputs": "siamese siamese_along_the_batch called_twice_on_the_same_input "
     "called_twice_in_a_row called_on_inputs_of_two_sizes one_block_many_times",
-    "weight norm": "parametrized_weights weight_norm_by_hook weight_norm_of_a_transposed_layer",
+    "weight norm": "parametrized_weights weight_norm_by_hook weight_norm_of_a_transposed_layer "
+    "weight_norm_along_a_kernel",
     "spectral norm": "parametrized_weights spectral_norm_by_hook",
     "parametrizations": "parametrization_low_rank parametrization_standardised parametrization_symmetric "
     "weight_standardised",

@@ -128,17 +128,12 @@ PINNED: dict[str, tuple[int, str]] = {
     "ACVNet": (1920, "queries, keys and values told apart by number"),
     "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
-    "SegFormer3D": (2208, "fused attention, whose scale is computed from the width of a head"),
     "UNETR++": (1348, "a view that mixes places with channels"),
-    "VideoMAE, ViT": (1008, "a table of positions that is neither parameter nor buffer"),
-    "Hiera": (2256, "fused attention, whose scale is computed from the width of a head"),
-    "Wan VAE, causal": (724, "fused attention, whose scale is computed from the width of a head"),
     "PredRNN": (960, "predicted frames that are mixed with true ones"),
     "MoViNet-A0, one chunk": (3796, "a layer of which the check cannot follow a single channel"),
     "MoViNet-A0, stream": (3796, "a layer of which the check cannot follow a single channel"),
     "AANet": (1112, "candidates of disparity"),
     "Restormer": (7000, "the image itself is added to the output"),
-    "wav2vec 2.0": (544, "a weight norm over both dimensions of channels"),
     "UNet3DConditionModel, diffusers": (10368, "channels of which the check cannot follow a single one"),
 }
 """Networks that keep more than the layers of their outputs: how many channels can go at least, and what holds the

@@ -103,6 +103,17 @@ class NonPersistent(Chain):
         return self.head((self.norm(self.first(x)) * self.scale).relu()) + self.seen
 
 
+class InAnAttribute(Chain):
+    """A tensor for each channel that is neither a parameter nor a buffer, and another one in every build."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.rand(1, 8, 1, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((self.norm(self.first(x)) * self.scale).relu())
+
+
 class WeightNorm(Chain):
     """A weight computed from two others."""
 
@@ -167,6 +178,7 @@ BUILDS: dict[str, Callable[[], nn.Module]] = {
     "filled_by_numpy": FilledByNumpy,
     "branches_on_data": BranchesOnData,
     "non_persistent": NonPersistent,
+    "in_an_attribute": InAnAttribute,
     "weight_norm": WeightNorm,
     "unregistered": Unregistered,
     **{f"hidden_in_{p}": functools.partial(HiddenTensors, p) for p in "list closure partial default object".split()},

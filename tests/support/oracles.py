@@ -2,7 +2,7 @@
 
 Removing a channel means that nothing reads it any more. So in a copy of the full network every weight that would read a
 removed channel is set to zero there, and that copy must give what the slim network gives, in float64, in eval and in
-training mode. Norms that mix channels are told which ones exist.
+training mode. Norms that mix channels are told which ones exist, and so is the default scale of fused attention.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 
 import ranp
 from ranp.choosing.plan import Plan
@@ -146,6 +147,18 @@ class NormOfKept(nn.Module):
         return out
 
 
+class ScaleOfKept(TorchFunctionMode):
+    """While active, fused attention without a scale takes that of the features whose queries are not silenced."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count them and say so."""
+        kwargs = dict(kwargs or {})
+        if func is F.scaled_dot_product_attention and kwargs.get("scale") is None:
+            query = args[0] if args else kwargs["query"]
+            kwargs["scale"] = int(query.flatten(0, -2).any(0).sum()) ** -0.5
+        return func(*args, **kwargs)
+
+
 def masked(
     model: nn.Module,
     plan: Plan,
@@ -216,7 +229,9 @@ def slim_error(
     worst = 0.0
     for mode in (False, True, False) if training else (False,):
         with torch.no_grad():
-            wanted, got = (tensors(call(net.train(mode), copy.deepcopy(inputs))) for net in (expected, slim))
+            got = tensors(call(slim.train(mode), copy.deepcopy(inputs)))
+            with ScaleOfKept():
+                wanted = tensors(call(expected.train(mode), copy.deepcopy(inputs)))
         assert len(wanted) == len(got) > 0
         for a, b in zip(wanted, got, strict=True):
             assert a.shape == b.shape, f"the output has shape {tuple(b.shape)} instead of {tuple(a.shape)}"

@@ -22,8 +22,8 @@ LAYERS = {
     "heads_and_scale_by_the_width_of_the_stream": ("qkv",),
 }
 """Topologies of attention, and the layers whose channels are cut into heads."""
-SCALED = {name for name in LAYERS if "fused" in name or "scale" in name}
-"""Those whose scale follows the size of a head."""
+SCALED = {name for name in LAYERS if "scale" in name}
+"""Those whose code works out a scale from the size of a head."""
 
 
 def kept_by_head(name: str, attention: str, sparsity: float = 0.6) -> list[np.ndarray]:

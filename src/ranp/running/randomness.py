@@ -53,6 +53,12 @@ class RandomState:
         accelerators = {device: _accelerator(device).get_rng_state(*_index(device)) for device in found}
         return cls(PythonState.now(), torch.get_rng_state(), accelerators)
 
+    def moved(self, other: RandomState) -> bool:
+        """True if one of them stands elsewhere there."""
+        pairs = ((state, other.accelerators[device]) for device, state in self.accelerators.items())
+        same = all(torch.equal(one, another) for one, another in ((self.cpu, other.cpu), *pairs))
+        return not same or self.outside.moved(other.outside)
+
     def put_back(self) -> None:
         """Lets every generator go on from here."""
         self.outside.put_back()

@@ -22,7 +22,7 @@ from ranp.running import ranks
 from ranp.running.calling import call, unwrap
 from ranp.running.copies import computes_weights, materialise, replicate
 from ranp.running.guard import Guard
-from ranp.running.randomness import reseed, untouched_rng
+from ranp.running.randomness import RandomState, reseed, untouched_rng
 from ranp.scoring.criteria import Criterion
 from ranp.scoring.opening import open_gates
 from ranp.scoring.tally import Tallies
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 Loss = Callable[[Any, Any], torch.Tensor]
 """``loss(output, target)``, a scalar."""
 Batch = tuple[Any, Any]
+REDRAWS = 8
+"""Passes more, where layers have no scores and the network draws random numbers: it may have dropped their branch."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class Passes:
     checkpointing: bool
     progress: bool | Progress
     devices: set[torch.device] = field(init=False)
+    drew: bool = field(init=False, default=False)
+    """True if the network drew random numbers in a pass."""
 
     def __post_init__(self) -> None:
         settings = (self.mode, self.max_batches, self.seed, self.checkpointing, self.progress)
@@ -96,17 +100,12 @@ class Passes:
             return tally
         guard = Guard((*self.model.parameters(), *(loss.parameters() if isinstance(loss, nn.Module) else ())))
         count = _length(self.batches, self.max_batches)
+        last: Batch | None = None
         with tally.listening(network), self._keeping(network):
             while (batch := first or next(batches, None)) is not None:
-                first = None
+                first, last = None, batch
                 number = tally.batches + 1
-                self._backward(network, loss, guard, batch, number)
-                if tally.partial:
-                    tally.forget_batch()
-                    if number == 1:
-                        _copy_buffers(self.model, network)
-                    self._backward(network, loss, guard, batch, number)
-                tally.end_batch(number)
+                self._pass(tally, network, loss, guard, batch)
                 if number == 1 and not opened and tally.silent and self._has_gates():
                     return self._tallied(trace, batch, batches, opened=True)
                 if callable(self.progress):
@@ -114,7 +113,23 @@ class Passes:
                         self.progress(number, count)
                 elif self.progress:
                     logger.info("scored batch %d of %s", number, count or "?")
+            for _ in range(REDRAWS):
+                if last is None or not self.drew or not tally.missing or ranks.world() > 1:
+                    break
+                logger.info("scored the last batch again: random numbers may have dropped what has no scores")
+                self._pass(tally, network, loss, guard, last)
         return tally
+
+    def _pass(self, tally: Tallies, network: nn.Module, loss: Loss, guard: Guard, batch: Batch) -> None:
+        """One more pass: a batch, or one with other random numbers."""
+        number = tally.batches + 1
+        self._backward(network, loss, guard, batch, number)
+        if tally.partial:
+            tally.forget_batch()
+            if number == 1:
+                _copy_buffers(self.model, network)
+            self._backward(network, loss, guard, batch, number)
+        tally.end_batch(number)
 
     def _has_gates(self) -> bool:
         """True if parameters that begin at zero may be why layers have no scores; ranks could not agree on it."""
@@ -153,11 +168,13 @@ class Passes:
         inputs, target = tree_map(self._placed, batch[0]), tree_map(self._placed, batch[1])
         # Every batch starts from its own seed, so that it can be run again with the same dropout.
         reseed(self.seed + number, self.devices)
+        before = RandomState.now(self.devices)
         with guard.batch(x for x in tree_flatten((inputs, target))[0] if isinstance(x, torch.Tensor)):
             when = f"in batch {number} (counting from 1)"
             with guard:
                 with arguments.blamed("the model", when):
                     output = call(network, inputs)
+                self.drew = self.drew or RandomState.now(self.devices).moved(before)
                 with arguments.blamed("the loss", when):
                     value = loss(output, target)
             _check_loss(value, number)

@@ -55,6 +55,9 @@ def score(
     least float32). A float16 loss is not scaled here: return a scaled one if gradients underflow, since multiplying
     the loss by a constant changes no ranking. Tensors of a batch are moved to the model's device.
 
+    A network that draws random numbers may drop a branch in every batch (stochastic depth). Where layers have no scores
+    then, the last batch is run again with other numbers, up to eight times, each pass counting like a batch.
+
     Under ``torch.distributed`` each rank passes its own batches, as many as it has, and all get the mean over all
     batches, bit-identical. A network that talks between ranks while it runs (SyncBatchNorm) needs equally many.
 

@@ -269,6 +269,16 @@ class Tallies:
             for layer, seen, values in zip(tally.layers, tally.reached, tally.split(tally.totals), strict=True)
         )
 
+    @property
+    def missing(self) -> bool:
+        """True if a layer of which something can go has no scores, for whatever reason."""
+        return any(
+            bool(layer.classes.any()) and not bool(values.any()) and layer.name not in tally.unscored
+            for stream in self.streams
+            for tally in stream.tallies
+            for layer, values in zip(tally.layers, tally.split(tally.totals), strict=True)
+        )
+
     def take_weights(self) -> None:
         """Scores the weights as they are, for the criteria that need no gradient."""
         for tally in self.tallies:

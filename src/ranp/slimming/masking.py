@@ -2,8 +2,8 @@
 
 Removed channels keep their (arbitrary) values and are silenced where they would be summed up with others: at the input
 of convolutions and matrix products. Operators that take statistics over channels (group and layer norm, softmax, means)
-are given the kept channels only, as they are in the slim network. How, stands beside the rule of each operator
-(``tracing/rules``).
+are given the kept channels only, as they are in the slim network, and the default scale of attention counts these. How,
+stands beside the rule of each operator (``tracing/rules``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ranp.running.operators import flat_tensors
 from ranp.running.randomness import ambient_seed, drawn_anew, untouched_rng
 from ranp.tracing.masked import Mask, MaskedOp
+from ranp.tracing.operation import labels_of
 from ranp.tracing.rules import MASKED
 
 if TYPE_CHECKING:
@@ -85,3 +86,8 @@ class MaskedRun:
         """Runs one operator in its masked form, if it has one."""
         form = MASKED.get(func._schema.name.split("::")[-1])
         return self.run(func, args, kwargs) if form is None else form(MaskedOp(func, args, kwargs, self.keep, self.run))
+
+    def head_size(self, query: torch.Tensor) -> int:
+        """How many features of heads stay, of their queries."""
+        labels = labels_of(query).get(query.dim() - 1)
+        return int(query.shape[-1]) if labels is None else int(self.keep[labels].sum())

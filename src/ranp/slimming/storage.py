@@ -25,6 +25,7 @@ from ranp.registry import Registry
 from ranp.running.calling import attributes, named_tensors, unwrap
 from ranp.running.randomness import untouched_rng
 from ranp.slimming.slim import apply_plan
+from ranp.tracing.attributes import plain_tensors
 
 FORMAT = sealed.Format("ranp-model", 2, ("network", "plan", "metadata"), "ranp.save")
 
@@ -45,8 +46,9 @@ def register_network(name: str, build: Build) -> Build:
 def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata: Any) -> None:
     """Writes a slim network, trained or not, with its plan, so that ``load`` needs only the code of the full one.
 
-    Parameters and buffers are written with their own precision, tensors that modules share once. Which parameters are
-    frozen and which modules are in train mode is remembered.
+    Parameters and buffers are written with their own precision, tensors that modules share once, and so are tensors in
+    plain attributes that the plan cuts; ``build`` makes all else. Which parameters are frozen and which modules are in
+    train mode is remembered.
 
     Args:
         path: The file; what it held before is replaced in one step, or not at all.
@@ -71,7 +73,8 @@ def save(path: str | os.PathLike[str], model: nn.Module, plan: Plan, **metadata:
         "unlike": [name for name, module in network.named_modules() if module.training != network.training],
     }
     entries: dict[str, Any] = {"network": about, "plan": plan.to_json(), "metadata": metadata}
-    FORMAT.write(path, dict(named_tensors(network)), entries)
+    beside = {name: tensor for name, tensor in plain_tensors(network) if name in plan.cuts}
+    FORMAT.write(path, {**dict(named_tensors(network)), **beside}, entries)
 
 
 def load(path: str | os.PathLike[str], build: Build | str, *, example: Any = None) -> nn.Module:
@@ -199,16 +202,20 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def _fill(network: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Gives every parameter and buffer the tensor of the file, shared where the saved network shared it."""
+    """Gives every parameter and buffer the tensor of the file, shared where the saved network shared it.
+
+    And every plain attribute that the file holds.
+    """
     tied, frozen = dict(about["tied"]), set(about["frozen"])
-    wanted = {name: tied.get(name, name) for name, _ in _all_tensors(network)}
+    beside = {name: tensor for name, tensor in plain_tensors(network) if name in tensors}
+    wanted = {name: tied.get(name, name) for name, _ in (*_all_tensors(network), *beside.items())}
     stray = sorted(set(wanted.values()) ^ set(tensors))
     if stray:
         raise PlanMismatchError(
             f"only {'the file' if stray[0] in tensors else 'the network'} has {stray[0]!r}. "
             "Build the network the file was made from."
         )
-    for name, current in _all_tensors(network):
+    for name, current in (*_all_tensors(network), *beside.items()):
         if current.shape != tensors[wanted[name]].shape:
             raise PlanMismatchError(
                 f"{name!r} has shape {tuple(tensors[wanted[name]].shape)} in the file and {tuple(current.shape)} after "
@@ -218,8 +225,10 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], about: Mapping[str,
         name: nn.Parameter(tensors[name], requires_grad=name not in frozen)
         for name in {wanted[name] for name, _ in network.named_parameters(remove_duplicate=False)}
     }
+    fresh = {id(old): tensors[name].requires_grad_(old.requires_grad) for name, old in beside.items()}
     for prefix, module in network.named_modules(remove_duplicate=False):
         start = f"{prefix}." if prefix else ""
+        vars(module).update({key: fresh[id(old)] for key, old in vars(module).items() if id(old) in fresh})
         for key, parameter in module._parameters.items():
             if parameter is not None:
                 module._parameters[key] = parameters[wanted[start + key]]

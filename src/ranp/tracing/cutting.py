@@ -17,6 +17,7 @@ from ranp.errors import PlanMismatchError
 from ranp.running.calling import named_tensors
 from ranp.running.copies import copy_model
 from ranp.running.recording import weight_of
+from ranp.tracing.attributes import plain_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +48,11 @@ def _format_of(tensor: torch.Tensor) -> torch.memory_format:
 def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
     """A copy of a network with its tensors cut, and the attributes that mirror them; what goes is never copied.
 
-    A tensor that several modules share is cut once and stays shared. With ``meta`` the copy holds no data.
+    A tensor that several modules share is cut once and stays shared. With ``meta`` the copy holds no data but that of
+    plain attributes.
     """
-    known = dict(named_tensors(model))
+    held = dict(plain_tensors(model))
+    known = {**held, **dict(named_tensors(model))}
     twins: dict[int, torch.Tensor] = {}
     indices: dict[tuple[int, torch.device], torch.Tensor] = {}  # the same cut is made in many tensors
 
@@ -63,13 +66,14 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
         tensor = known.get(name)
         if tensor is None:  # a width that a module keeps in an attribute
             continue
-        if meta:
+        if meta and name not in held:
             shape = [len(by_dim.get(dim, range(size))) for dim, size in enumerate(tensor.shape)]
             cut = torch.empty(shape, dtype=tensor.dtype, device="meta")
         else:
             cut = _cut(tensor, {dim: index(keep, tensor.device) for dim, keep in by_dim.items()})
-        is_parameter = isinstance(tensor, nn.Parameter)
-        twins[id(tensor)] = nn.Parameter(cut, requires_grad=tensor.requires_grad) if is_parameter else cut
+        if isinstance(tensor, nn.Parameter):
+            cut = nn.Parameter(cut, requires_grad=tensor.requires_grad)
+        twins[id(tensor)] = cut.requires_grad_(tensor.requires_grad)
     copy = copy_model(model, meta=meta, twins=twins)
     fresh = {id(twin) for twin in twins.values()}
     for module in copy.modules():
@@ -119,7 +123,8 @@ def _parts(value: Any) -> tuple[Any, ...]:
 def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Full sizes of what a plan cuts: tensors, and widths in attributes."""
     known = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
-    modules = dict(model.named_modules())
+    modules, names = dict(model.named_modules()), set(names)
+    known |= {name: tuple(tensor.shape) for name, tensor in plain_tensors(model) if name in names}
     for name in names:
         owner, _, attribute = name.rpartition(".")
         numbers = None if name in known else numbers_in(modules.get(owner), attribute)

@@ -1,7 +1,7 @@
 """Heads of an attention: which views make them, and what becomes of their channels.
 
 A view cuts a width into heads and places inside heads. Places can go, the same number in every head, or whole heads. A
-scale that is worked out from the size of a head changes with the places, and not with the heads.
+scale that code works out from the size of a head changes with the places, and not with the heads.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class MetConstant:
     values: Values
     """Its numbers; a dimension along which they are the same has size one."""
     labels: tuple[Vector | None, ...]
-    """For each dimension the channels that its numbers meet one by one, if the operator works element by element."""
+    """For each dimension the channels that it has, or meets one by one if the operator works element by element."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,9 @@ class MaskedOp(Operator):
 
     def silenced(self, tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
         """The tensor with zeros at removed indices along the dimensions that will be summed over."""
+        labelled = tensor  # what is made of it carries no labels
         for dim in dims:
-            stays = self.stays(tensor, dim)
+            stays = self.stays(labelled, dim)
             if stays is not None:
                 shape = [1] * tensor.dim()
                 shape[dim] = -1
@@ -63,8 +64,9 @@ class MaskedOp(Operator):
         """Only the indices that stay along some dimensions (of another tensor that lines up with this one)."""
         if not isinstance(tensor, torch.Tensor):
             return tensor
+        labelled = tensor if like is None else like
         for dim in dims:
-            stays = self.stays(tensor if like is None else like, dim)
+            stays = self.stays(labelled, dim)
             if stays is not None:
                 tensor = tensor.index_select(dim - shift, torch.from_numpy(np.flatnonzero(stays)).to(tensor.device))
         return tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ranp.running.operators import Schema, flat_tensors, schema_of
 from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
 from ranp.running.recording import ModuleStack
 from ranp.tracing import rules
+from ranp.tracing.attributes import plain_tensors
 from ranp.tracing.constants import Constants, MadeFromNumbers, compact
 from ranp.tracing.cuts import Births
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
@@ -25,21 +27,27 @@ from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
 from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
 from ranp.tracing.reshaping import INNERMOST
+from ranp.tracing.scaling import DefaultScale, Size
 from ranp.tracing.trace import MAKES_OUTPUT, NEVER_READ, Cause
 
 NAME = "_ranp_name"
 PRODUCER = "_ranp_producer"
 
 
-def give_birth(model: nn.Module, space: LabelSpace, births: Births | None = None) -> dict[tuple[str, int], Vector]:
+def give_birth(
+    model: nn.Module, space: LabelSpace, births: Births | None = None, held: Collection[str] = ()
+) -> dict[tuple[str, int], Vector]:
     """Labels every dimension (size > 1) of every floating-point parameter and buffer of a copy.
 
-    With ``births`` the labels of an earlier run of the same network are used again. What cannot be cut, compiled
-    submodules and tensors that the earlier network did not have, gets none and is rigid.
+    And of the plain attributes ``held``. With ``births`` the labels of an earlier run of the same network are used
+    again. What cannot be cut, compiled submodules and tensors that the earlier network did not have, gets none and is
+    rigid.
     """
     given: dict[tuple[str, int], Vector] = {}
     compiled = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule))
-    for name, tensor in named_tensors(model):
+    held = held if births is None else {name for name, _ in births}
+    beside = ((name, tensor) for name, tensor in plain_tensors(model) if name in held)
+    for name, tensor in (*named_tensors(model), *beside):
         if not is_floating(tensor) or (compiled and name.startswith(compiled)):
             continue
         labels: dict[int, Vector] = {}
@@ -175,7 +183,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             values = None if value is None or not (aligned or is_floating(tensor)) else compact(value)
             if values is not None:
                 others = [other for other, its in zip(ins, known, strict=True) if its is None] if aligned else []
-                labels = tuple(_meeting(others, values.ndim - dim, tensor.shape[dim]) for dim in range(values.ndim))
+                lined_up, size = [*others, tensor], tensor.shape
+                labels = tuple(_meeting(lined_up, values.ndim - dim, size[dim]) for dim in range(values.ndim))
                 found.append(MetConstant(number, values, labels))
         return tuple(found)
 
@@ -296,12 +305,14 @@ def run_labelled(
     train: bool,
     named: bool = True,
     seed: int | None = None,
+    head_size: Size | None = None,
     **options: Any,
 ) -> Any:
     """Runs a copy once with labels; pins what the outputs carry and what was made but never read.
 
     With ``named`` every note knows the module it arose in; a run whose notes are thrown away does without. Random
-    numbers are those of Python's and numpy's generators as they stand, or of ``seed``.
+    numbers are those of Python's and numpy's generators as they stand, or of ``seed``. With ``head_size`` the default
+    scale of fused attention is that of heads of that size.
     """
     model.train(train)
     with untouched_rng(), written_out(), torch.no_grad(), ModuleStack(model if named else nn.Module()) as stack:
@@ -310,7 +321,7 @@ def run_labelled(
         ambient_seed(seed or 0)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
         before = RandomState.now()
-        with mode, MadeFromNumbers():
+        with mode, MadeFromNumbers(), nullcontext() if head_size is None else DefaultScale(head_size):
             outputs = call(model, inputs)
         after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
         ledger.drew = after.outside.moved(before.outside) or (numbers and not torch.equal(after.cpu, before.cpu))

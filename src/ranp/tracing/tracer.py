@@ -25,6 +25,7 @@ from ranp.running.flops import OpCall, call_of, true_flops
 from ranp.running.operators import flat_tensors
 from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
+from ranp.tracing.attributes import standing_alone
 from ranp.tracing.cuts import Births, Mask, narrowed, random_keep, uneven_keep
 from ranp.tracing.guesses import Cut, meeting_constants
 from ranp.tracing.heads import BOTH, WHOLE, keep_places, start_with_heads
@@ -36,6 +37,7 @@ from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
 from ranp.tracing.running import give_birth, run_labelled
+from ranp.tracing.scaling import any_size
 from ranp.tracing.siblings import Place
 from ranp.tracing.trace import Cause, Trace
 
@@ -92,6 +94,7 @@ class Tracer:
         self.model, self.example, self.attention = model, example, attention
         self.layers = layer_modules(model)
         self.dropouts = {name for name, module in model.named_modules() if isinstance(module, _DropoutNd)}
+        self.held = standing_alone(model)
         self.meta = True
         self.space = LabelSpace()
         self.births: Births = {}
@@ -202,7 +205,7 @@ class Tracer:
             # Real tensors may be rewritten by a run (statistics, codebooks), and modules may keep something of it.
             if copy is None or not self.meta or holdings(copy) != before:
                 copy = copy_model(self.model, meta=self.meta)
-                self.births = give_birth(copy, self.space, self.births or None)
+                self.births = give_birth(copy, self.space, self.births or None, self.held)
                 before = holdings(copy)
             try:
                 outputs = self.run(copy, self.space, run.ledger, self.births, train, full=True)
@@ -239,7 +242,7 @@ class Tracer:
         """Runs a network that draws its path at random along other paths too, into the same notebook."""
         same, base = 0, [(record.name, record.where) for record in run.ledger.records]
         # A network that needs data and leaves layers alone may choose them by data: let it see other data.
-        by_data = not self.meta and not {name for name, _ in self.births} <= run.ledger.touched
+        by_data = not self.meta and not {name for name, _ in self.births} - self.held <= run.ledger.touched
         for seed in range(1, DRAWS + 1):
             if not (run.ledger.drew or by_data) or same == 3:
                 return
@@ -290,6 +293,7 @@ class Tracer:
             inputs = at_least_two(inputs)
         carriers = {index: part for (mode, index), part in self.lessons.carriers.items() if mode is train}
         options: dict[str, Any] = {"carriers": carriers, "run": execute if self.meta else _directly, **more}
+        options["head_size"] = any_size if self.meta else None
         if not full:
             options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
         with ExitStack() as stack:

@@ -146,7 +146,7 @@ def heads_by_their_size() -> nn.Module:
 
 @ATTENTION.add(TOKENS, **given("q k v o", silenced="q"))
 def heads_by_their_size_fused() -> nn.Module:
-    """The scale follows the size of a head: only whole heads can go."""
+    """The scale is that of the features there are, in every network."""
     return stacked(lambda: Apart(split_by_size, flat, fused=True))
 
 
@@ -158,6 +158,32 @@ def heads_by_number_and_size() -> nn.Module:
 @ATTENTION.add(TOKENS, **given("q k v o", silenced="q"))
 def heads_by_number_and_size_fused() -> nn.Module:
     return stacked(lambda: Apart(split_by_both, as_wide_as_all, fused=True))
+
+
+class Single(nn.Module):
+    """A single head, fused, on channels that come first; in training weights of tokens are dropped."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.norm, self.qkv, self.proj = nn.GroupNorm(1, WIDTH), nn.Conv1d(WIDTH, 3 * WIDTH, 1), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend."""
+        q, k, v = self.qkv(self.norm(x.transpose(1, 2))).transpose(1, 2).chunk(3, dim=-1)
+        dropout = self.dropout if self.training else 0.0
+        return self.proj(F.scaled_dot_product_attention(q, k, v, dropout_p=dropout))
+
+
+@ATTENTION.add(TOKENS, **given("qkv proj", silenced="qkv"))
+def a_single_head_fused() -> nn.Module:
+    return stacked(Single)
+
+
+@ATTENTION.add(TOKENS, **given("qkv proj", silenced="qkv"), stochastic=True)
+def a_single_head_fused_with_dropout() -> nn.Module:
+    """In training, torch takes it apart into products and a scale."""
+    return stacked(lambda: Single(0.25))
 
 
 @ATTENTION.add(TOKENS, **given("qkv proj", silenced="qkv"))

@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from tests.support.topologies.patterns import between, spatial
-from tests.support.topologies.topology import Collection, Net, conv, tensor, up, volume
+from tests.support.topologies.topology import Collection, Net, conv, line, tensor, up, volume
 
 CODE = Collection()
 
@@ -38,6 +38,18 @@ def spectral_norm_by_hook() -> nn.Module:
 @CODE.add(volume(), prunable="a b", kept="head", masked=False)
 def weight_norm_of_a_transposed_layer() -> nn.Module:
     return between(lambda m, x: m.inner(x), inner=nn.utils.parametrizations.weight_norm(up(8, 8), dim=1))
+
+
+@CODE.add(line(), prunable="stem inner", kept="head", together=("stem inner",), masked=False)
+def weight_norm_along_a_kernel() -> nn.Module:
+    """One length for each place of the kernel, over inputs and outputs; the layer's groups stand for positions."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = m.stem(x)
+        return m.head(x + torch.tanh(m.inner(x)))
+
+    inner = nn.utils.parametrizations.weight_norm(conv(8, 8, dims=1, groups=2), dim=2)
+    return Net(body, stem=conv(2, 8, dims=1), inner=inner, head=conv(8, 3, dims=1))
 
 
 class Computed(nn.Module):

@@ -60,6 +60,54 @@ def constant_for_each_channel() -> nn.Module:
     )
 
 
+class Table(nn.Module):
+    """Holds a tensor as a plain attribute, neither a parameter nor a buffer."""
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.values = values
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.values.expand(len(x), *self.values.shape[1:]).type_as(x).to(x.device).clone().detach()
+
+
+@HARD.add(image(), prunable="a stem b", kept="head", together=("a b",))
+def positions_in_an_attribute() -> nn.Module:
+    """Two modules hold the same table."""
+    values = tensor(1, 8, 6, 6)
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = m.one(m.a(x))
+        return m.head(F.relu(m.two(x + m.b(F.relu(m.stem(x))))))
+
+    layers = {"a": conv(2, 8, dims=2), "stem": conv(8, 8, dims=2), "b": conv(8, 8, dims=2), "head": conv(8, 2, dims=2)}
+    return Net(body, **layers, one=Table(values), two=Table(values))
+
+
+@HARD.add(image(), prunable="a stem", kept="head", silenced=("stem",))
+def products_with_an_attribute() -> nn.Module:
+    """A fixed projection, from and to channels."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = F.relu(m.stem(F.relu(m.a(x)))).permute(0, 2, 3, 1) @ m.table.values.to(x)
+        return m.head(x.permute(0, 3, 1, 2))
+
+    layers = {"a": conv(2, 8, dims=2), "stem": conv(8, 8, dims=2), "head": conv(6, 2, dims=2)}
+    return Net(body, **layers, table=Table(tensor(8, 6)))
+
+
+@HARD.add(image(), prunable="a", kept="stem head", masked=False)
+def attribute_in_the_memory_of_a_weight() -> nn.Module:
+    """What is written to the weight is written to the attribute, which no copy of a part of it would see."""
+    stem = conv(6, 6, dims=2)
+    layers = {"a": conv(2, 6, dims=2), "stem": stem, "head": conv(6, 2, dims=2)}
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        return m.head(m.table(F.relu(m.stem(F.relu(m.a(x))))))
+
+    return Net(body, **layers, table=Table(stem.bias.detach()[None, :, None, None]))
+
+
 class Scale(nn.Module):
     """A float buffer and a parameter with one value for each channel."""
 

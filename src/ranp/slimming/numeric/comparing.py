@@ -231,6 +231,7 @@ class _Pair:
         turned = {places[i]: part for (mode, i), part in tracer.lessons.carriers.items() if mode is self.train}
         run = MaskedRun(self.keep, double=self.precision.double)
         options: dict[str, Any] = {"run": run, "carriers_at": turned, "before": before, "watches": False}
+        options["head_size"] = run.head_size
         ledger = Ledger() if ledger is None else ledger
         with _unwritten(masked):
             return run_labelled(
