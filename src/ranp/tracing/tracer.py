@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_leaves
 
 from ranp.arguments import told
 from ranp.errors import UnsupportedError, asked
@@ -316,8 +315,8 @@ class Tracer:
             size = sum(tensor.numel() for tensor in flat_tensors(op.out))
             name = str(getattr(op.func, "_overloadpacket", op.func))
             self.ops[op.index] = OpCall(op.where, name, flops, size, call=call_of(op.func, args, kwargs, op.out))
-            leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            held = {(number, dim): v for number, leaf in enumerate(leaves) for dim, v in labels_of(leaf).items()}
+            tensors = flat_tensors((args, kwargs))
+            held = {(number, dim): v for number, x in enumerate(tensors) for dim, v in labels_of(x).items()}
             self.op_labels.append({at: op.standing_for(vector) for at, vector in held.items()})
 
     def layers_to_blame(self, failure: Failure | None) -> tuple[str, ...]:
