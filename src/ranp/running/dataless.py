@@ -90,9 +90,10 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 
     It lies as the other does; what is a part of a larger tensor has gaps, which a result has not.
     """
-    if not x.is_contiguous():
-        if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
-            return torch.empty_like(x)
+    if x.is_contiguous():
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
+    if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
+        return torch.empty_like(x)
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
 
 

@@ -29,7 +29,7 @@ def has_filler(vector: Vector) -> bool:
     return bool(vector.flags.writeable) and not vector.all()
 
 
-def distinct(values: Vector) -> Vector:
+def without_repeats(values: Vector) -> Vector:
     """The numbers that occur, sorted: ``np.unique`` for the short arrays of which there are many, where it is slow."""
     ordered = np.sort(values)
     return ordered[_firsts(ordered)]
@@ -217,7 +217,7 @@ def _judge(
     members = rows.ravel()[starts]  # each class lies equally often in its piece: once will do
     if not _firsts(np.sort(members)).all():
         return "couple"
-    known = [number for number in distinct(owner[members]).tolist() if number]
+    known = [number for number in without_repeats(owner[members]).tolist() if number]
     own = tuple(members.reshape(count, -1))
     joined = _atoms([own, *(constraints[number - 1] for number in known)]) if known else own
     if joined is None:
