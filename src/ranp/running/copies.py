@@ -34,7 +34,9 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
     memo: dict[int, Any] = dict(twins or {})
     for name, tensor in named_tensors(model):
         _refuse_lazy(name, tensor)
-        if meta and is_floating(tensor) and id(tensor) not in memo:
+        if id(tensor) in memo:
+            continue
+        if meta and is_floating(tensor):
             twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
             is_parameter = isinstance(tensor, nn.Parameter)
             memo[id(tensor)] = nn.Parameter(twin, requires_grad=tensor.requires_grad) if is_parameter else twin
