@@ -87,10 +87,13 @@ class Coupling:
     def channel_classes(self) -> ChannelClasses:
         """The classes as a plan remembers them: numbered as they come, 0 for whatever is kept anyway."""
         layers, dims = self.layout.by_layer(self.classes), self.cuttable()
-        met, first = np.unique(np.concatenate([self.classes, self.layout.dims]), return_index=True)
-        loose = self.block[met] >= 0
+        flat = np.concatenate([self.classes, self.layout.dims])
+        first = np.full(self.size, len(flat))
+        first[flat[::-1]] = np.arange(len(flat))[::-1]  # of several places of a class, the one written last counts
+        met = np.argsort(first)[: np.count_nonzero(first < len(flat))]
+        met = met[self.block[met] >= 0]
         number = np.zeros(self.size, dtype=np.int64)
-        number[met[loose]] = np.argsort(np.argsort(first[loose])) + 1
+        number[met] = np.arange(1, len(met) + 1)
         shared: dict[bytes, tuple[int, ...]] = {}
 
         def numbered(classes: npt.NDArray[np.generic]) -> tuple[int, ...]:

@@ -54,8 +54,8 @@ def hungriest(coupling: Coupling, levels: Floats, rank: Ints) -> Floats:
     group = block[member] * layers + coupling.layout.layer[position]
     level = levels[position][np.lexsort((levels[position], group))]
     if coupling.layout.repeats:
-        pairs, counts = np.unique(np.stack([group, member]), axis=1, return_counts=True)
-        group, member = pairs
+        pairs, counts = np.unique(group * coupling.size + member, return_counts=True)
+        group, member = np.divmod(pairs, coupling.size)
     else:
         counts = np.ones(len(member), np.int64)
     order = np.lexsort((rank[member], group))

@@ -97,8 +97,14 @@ def is_floating(tensor: torch.Tensor) -> bool:
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter and buffer once, under its first name, floating point or not."""
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+    modules = list(model.named_modules())  # once: torch walks through them for each kind
+    for kind in ("_parameters", "_buffers"):
+        seen: set[int] = set()
+        for prefix, module in modules:
+            for name, tensor in getattr(module, kind).items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield f"{prefix}.{name}" if prefix else name, tensor
 
 
 def at_least_two(inputs: Any, count: int = 2) -> Any:

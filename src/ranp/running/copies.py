@@ -34,10 +34,14 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
     memo: dict[int, Any] = dict(twins or {})
     for name, tensor in named_tensors(model):
         _refuse_lazy(name, tensor)
-        if meta and is_floating(tensor) and id(tensor) not in memo:
+        if id(tensor) in memo:
+            continue
+        if meta and is_floating(tensor):
             twin = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=META)
             is_parameter = isinstance(tensor, nn.Parameter)
             memo[id(tensor)] = nn.Parameter(twin, requires_grad=tensor.requires_grad) if is_parameter else twin
+        elif type(tensor) is torch.Tensor and tensor.dim() == 0 and not is_floating(tensor):
+            memo[id(tensor)] = tensor.clone()  # a norm's counter, beforehand: copy.deepcopy is slow at them
     with _CopyComputed(META if meta else None):
         return copy_tree(model, memo)
 
@@ -103,6 +107,8 @@ class _CopyComputed(TorchFunctionMode):
 
 _ATOMS = frozenset([int, float, bool, str, type(None)])
 """What most attributes of modules are."""
+_CONTAINERS = frozenset([dict, OrderedDict, set])
+"""What most of the others are, and mostly empty: hooks."""
 _SHARED = (
     int, float, complex, bool, str, bytes, type(None), type, range, torch.dtype, torch.device, torch.Size,
     torch.memory_format, types.FunctionType, types.BuiltinFunctionType,
@@ -138,22 +144,22 @@ def copy_tree(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     memo[id(module)] = twin
     own = twin.__dict__
     for name, value in vars(module).items():
-        if type(value) in _ATOMS:
+        held = type(value)
+        if held in _ATOMS:
             own[name] = value
+        elif held in _CONTAINERS and not value:
+            own[name] = held()
         elif name == "_modules":
-            own[name] = type(value)((k, None if item is None else copy_tree(item, memo)) for k, item in value.items())
+            own[name] = held((k, None if item is None else copy_tree(item, memo)) for k, item in value.items())
         elif name in ("_parameters", "_buffers") and all(item is None or id(item) in memo for item in value.values()):
-            own[name] = type(value)((key, None if item is None else memo[id(item)]) for key, item in value.items())
+            own[name] = held((key, None if item is None else memo[id(item)]) for key, item in value.items())
         elif name != "_compiled_call_impl":
             own[name] = _copy_value(value, memo)
     return twin
 
 
 def _copy_value(value: Any, memo: dict[int, Any]) -> Any:
-    kind = type(value)
-    if (kind is dict or kind is OrderedDict or kind is set) and not value:
-        return kind()
-    if isinstance(value, _SHARED) or (kind is tuple and all(isinstance(item, _SHARED) for item in value)):
+    if isinstance(value, _SHARED) or (type(value) is tuple and all(isinstance(item, _SHARED) for item in value)):
         return value
     return copy.deepcopy(value, memo)
 
@@ -201,15 +207,19 @@ def redraw_weights(model: nn.Module, seed: int) -> None:
                 parameter.copy_(noise / max(1, parameter[0].numel() if parameter.dim() > 1 else 4) ** 0.5)
 
 
+_SEVERAL = (list, set)
+
+
 def holdings(model: nn.Module) -> list[tuple[int, ...]]:
     """What every module holds, by identity: differs after a run that left something behind, such as a cached tensor."""
     found = []
     for module in model.modules():
-        ids = [id(module)]
-        for name, value in vars(module).items():
-            if name != "training":
-                ids.append(id(value))
-                if isinstance(value, dict | list | set) and value:
-                    ids.extend(map(id, value.values() if isinstance(value, dict) else value))
+        held = {**vars(module), "training": None}.values()  # which a run changes itself
+        ids = [id(module), *map(id, held)]
+        for value in held:
+            if isinstance(value, dict):
+                ids.extend(map(id, value.values()))
+            elif isinstance(value, _SEVERAL):
+                ids.extend(map(id, value))
         found.append(tuple(ids))
     return found

@@ -6,7 +6,7 @@ a call; those here take microseconds and refuse the same wrong shapes. What is n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,15 @@ def to_meta(inputs: Any) -> Any:
     return map_tensors(lambda x: x.detach().to(META) if is_floating(x) else x, inputs)
 
 
-def execute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def execute(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], flat: Sequence[torch.Tensor] | None = None
+) -> Any:
     """Runs one operator where some tensors hold no data: devices and stray real tensors are brought to meta.
 
     Tensors made from nothing become data-free if they are floating point; integer ones are really made, since code
-    may index channels with them.
+    may index channels with them. ``flat`` are the tensors among the arguments, if somebody has looked for them.
     """
-    flat = flat_tensors((args, kwargs))
+    flat = flat_tensors((args, kwargs)) if flat is None else flat
     if not flat:
         if "device" not in schema_of(func).names:
             return func(*args, **kwargs)
@@ -75,7 +77,7 @@ SAME_PAIR = frozenset(["add", "sub", "mul", "div", "maximum", "minimum"])
 def shortcut(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an operator on data-free tensors, or None where torch must work it out."""
     schema = schema_of(func)
-    if func.namespace != "aten":
+    if schema.namespace != "aten":
         return None
     if schema.pointwise:
         return _pointwise(schema.name, args, kwargs)
@@ -88,6 +90,8 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 
     It lies as the other does; what is a part of a larger tensor has gaps, which a result has not.
     """
+    if x.is_contiguous():
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
     if sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) >= x.numel() > 0:
         return torch.empty_like(x)
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META)
@@ -196,8 +200,8 @@ def _convolution(op: Operator) -> Any:
     return _of(x, x.shape[0], outputs, *size)
 
 
-def _each(value: Any, rank: int) -> list[int]:
-    return list(value) * rank if len(value) == 1 else list(value)
+def _each(value: Any, rank: int) -> Sequence[int]:
+    return list(value) * rank if len(value) == 1 else value
 
 
 def _extent(n: int, k: int, s: int, p: int, d: int, o: int, transposed: bool) -> int:

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
+from ranp.running.operators import flat_tensors
 from ranp.running.recording import ModuleStack
 
 
@@ -66,10 +67,21 @@ def true_flops(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out:
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> Any:
     """What ``flops_at`` needs to count an operator at other sizes: its call with shapes for tensors, or None."""
-    tensors = [leaf for leaf in tree_leaves((args, kwargs, out)) if isinstance(leaf, Tensor)]
+    tensors = flat_tensors((args, kwargs, out))
     if getattr(func, "_overloadpacket", func) not in _formulas() or any(tensor.is_nested for tensor in tensors):
         return None
-    return tree_map(lambda x: Shape(tuple(x.shape)) if isinstance(x, Tensor) else x, (args, dict(kwargs), out))
+    return _shaped((args, kwargs, out))
+
+
+def _shaped(value: Any) -> Any:
+    """The same with a ``Shape`` for each tensor."""
+    if isinstance(value, Tensor):
+        return Shape(tuple(value.shape))
+    if isinstance(value, list):
+        return [_shaped(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_shaped(item) for item in value)
+    return {key: _shaped(item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def flops_at(op: str, call: Any) -> int:

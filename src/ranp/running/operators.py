@@ -20,8 +20,14 @@ def flat_tensors(value: Any) -> list[torch.Tensor]:
     return found
 
 
+_PLAIN = frozenset([int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format])
+"""What most arguments are that hold no tensor."""
+
+
 def _collect(items: Iterable[Any], found: list[torch.Tensor]) -> None:
     for item in items:
+        if type(item) in _PLAIN:
+            continue
         if isinstance(item, torch.Tensor):
             found.append(item)
         elif isinstance(item, list | tuple):
@@ -36,6 +42,7 @@ class Schema:
 
     Attributes:
         name: Without namespace and overload.
+        namespace: ``"aten"`` for torch's own.
         names: Of its arguments, in order.
         defaults: Values of the arguments that may be left out.
         mutable: It writes into some argument.
@@ -46,6 +53,7 @@ class Schema:
     """
 
     name: str
+    namespace: str
     names: tuple[str, ...]
     defaults: Mapping[str, Any]
     mutable: bool
@@ -79,6 +87,7 @@ def schema_of(func: Any) -> Schema:
     shared = schema.returns[0].alias_info if schema.returns else None
     return Schema(
         name=schema.name.split("::")[-1],
+        namespace=func.namespace,
         names=tuple(argument.name for argument in schema.arguments),
         defaults={a.name: a.default_value for a in schema.arguments if a.has_default_value()},
         mutable=schema.is_mutable,

@@ -21,6 +21,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
 
 LAYER_KIND = re.compile(r"Conv(Transpose)?[123]d|Linear")
@@ -89,7 +90,7 @@ class LeafCall:
     groups: int = 1
 
 
-class ModuleStack(ExitStack):
+class ModuleStack:
     """Knows, while the network runs, the innermost module that is running.
 
     Attributes:
@@ -97,9 +98,9 @@ class ModuleStack(ExitStack):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
         self._model = model
         self._names: list[str] = [""]
+        self._hooks: list[RemovableHandle] = []
 
     @property
     def current(self) -> str:
@@ -109,9 +110,13 @@ class ModuleStack(ExitStack):
     def __enter__(self) -> Self:
         for name, module in self._model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
-                self.callback(module.register_forward_pre_hook(self._enter(name)).remove)
-                self.callback(module.register_forward_hook(self._leave, always_call=True).remove)
+                self._hooks.append(module.register_forward_pre_hook(self._enter(name)))
+                self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
         return self
+
+    def __exit__(self, *error: object) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: Any) -> None:

@@ -49,7 +49,7 @@ def assemble(
         if name in modules:
             computed = next((ledger.outputs[name] for ledger in ledgers if name in ledger.outputs), None)
             layers.append(_module_layer(name, module, names, births, computed, reasons, tracer))
-        for key, _ in module.named_parameters(recurse=False):
+        for key in module._parameters if functional else ():
             weight = f"{name}.{key}" if name else key
             if weight in functional and weight not in taken and not _computed(weight):
                 layers.append(_function_layer(weight, *functional[weight], births, reasons))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ranp.tracing.labels import Classes, Vector
+from ranp.tracing.labels import Classes, Vector, without_repeats
 
 Mask = npt.NDArray[np.bool_]
 Births = Mapping[tuple[str, int], Vector]
@@ -28,7 +28,7 @@ class Sets:
         self.classes = classes
         found = {(ids := classes.ids[labels]).tobytes(): ids for labels in births.values()}
         self.held = [ids for ids in found.values() if ids.any()]
-        self.distinct = [ids[ids != 0] for ids in map(np.unique, self.held)]
+        self.distinct = [ids[ids != 0] for ids in map(without_repeats, self.held)]
         self.ranked = np.zeros(len(classes.ids), bool)
         for entry in classes.pieces:
             self.ranked[np.concatenate(entry)] = True
@@ -41,7 +41,7 @@ def random_keep(classes: Classes, births: Births, seed: int = 0) -> Mask:
     """
     rng = np.random.default_rng(seed)
     stays = np.zeros(len(classes.ids), bool)
-    ids = np.unique(classes.ids[classes.ids != 0])
+    ids = np.flatnonzero(np.bincount(classes.ids)[1:]) + 1
     stays[ids] = rng.random(len(ids)) < 0.5
     for entry in classes.pieces:
         for piece in entry:

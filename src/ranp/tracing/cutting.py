@@ -76,13 +76,14 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
         twins[id(tensor)] = cut.requires_grad_(tensor.requires_grad)
     copy = copy_model(model, meta=meta, twins=twins)
     fresh = {id(twin) for twin in twins.values()}
-    for module in copy.modules():
-        if any(id(value) in fresh for store in (module._parameters, module._buffers) for value in store.values()):
-            _mirror(module)
-    for name, by_dim in keeps.items():
-        if name not in known:
-            _cut_attribute(copy, name, by_dim)
-    _mirror_parametrised(copy, keeps)
+    with torch.no_grad():  # a weight may be computed when it is asked for
+        for module in copy.modules():
+            if not fresh.isdisjoint(map(id, (*module._parameters.values(), *module._buffers.values()))):
+                _mirror(module)
+        for name, by_dim in keeps.items():
+            if name not in known:
+                _cut_attribute(copy, name, by_dim)
+        _mirror_parametrised(copy, keeps)
     return copy
 
 
@@ -149,15 +150,10 @@ def _mirror(module: nn.Module) -> None:
             setattr(module, name, value)
 
 
-def _weight(module: nn.Module) -> torch.Tensor | None:
-    with torch.no_grad():
-        weight = weight_of(module)
-    return weight if isinstance(weight, torch.Tensor) else None
-
-
 def _mirrored(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Attribute names and the values the module's tensors ask for, by kind of module."""
-    weight = _weight(module)
+    weight = weight_of(module)
+    weight = weight if isinstance(weight, torch.Tensor) else None
     if isinstance(module, _ConvNd) and weight is not None:
         yield from _conv(module, weight)
     elif isinstance(module, nn.Linear) and weight is not None:

@@ -29,6 +29,19 @@ def has_filler(vector: Vector) -> bool:
     return bool(vector.flags.writeable) and not vector.all()
 
 
+def without_repeats(values: Vector) -> Vector:
+    """The numbers that occur, sorted: ``np.unique`` for the short arrays of which there are many, where it is slow."""
+    ordered = np.sort(values)
+    return ordered[_firsts(ordered)]
+
+
+def _firsts(ordered: Vector) -> npt.NDArray[np.bool_]:
+    """True where a number of a sorted array, or of a sorted row, stands for the first time."""
+    first = np.ones(ordered.shape, bool)
+    np.not_equal(ordered[..., 1:], ordered[..., :-1], out=first[..., 1:])
+    return first
+
+
 @dataclass(frozen=True, slots=True)
 class PinNote:
     """Labels that must stay, and why."""
@@ -187,23 +200,26 @@ def _judge(
     pieces: list[Vector], pinned_root: npt.NDArray[np.bool_], owner: Vector, constraints: list[tuple[Vector, ...]]
 ) -> str:
     """Decides what one note means for the classes as they are: ``free``, ``ranked`` (noted down) or ``couple``."""
-    fixed = [int(pinned_root[piece].sum()) for piece in pieces]
-    loose = [np.sort(piece[~pinned_root[piece] & (piece != FILLER)]) for piece in pieces]
-    if not any(piece.size for piece in loose):
+    flat, count = np.concatenate(pieces), len(pieces)
+    home = np.repeat(np.arange(count), [len(piece) for piece in pieces])
+    fixed = pinned_root[flat]
+    loose = ~fixed & (flat != FILLER)
+    if not loose.any():
         return "free"
-    if len(set(fixed)) > 1:
+    if _differ(np.bincount(home[fixed], minlength=count)) or _differ(np.bincount(home[loose], minlength=count)):
         return "couple"
-    if all(np.array_equal(piece, loose[0]) for piece in loose[1:]):
+    rows = np.sort(flat[loose].reshape(count, -1), axis=1)
+    if (rows == rows[0]).all():
         return "free"
-    distinct = [np.unique(piece, return_counts=True) for piece in loose]
-    if len(set(np.concatenate([counts for _, counts in distinct]).tolist())) > 1:
+    starts = np.flatnonzero(_firsts(rows))
+    if _differ(np.diff(starts, append=rows.size)):
         return "couple"
-    loose = [values for values, _ in distinct]  # each class lies equally often in its piece: once will do
-    values, counts = np.unique(np.concatenate(loose), return_counts=True)
-    if counts.max() > 1 or len({piece.size for piece in loose}) > 1:
+    members = rows.ravel()[starts]  # each class lies equally often in its piece: once will do
+    if not _firsts(np.sort(members)).all():
         return "couple"
-    known = [int(number) for number in np.unique(owner[values]) if number]
-    joined = _atoms([loose, *(constraints[number - 1] for number in known)])
+    known = [number for number in without_repeats(owner[members]).tolist() if number]
+    own = tuple(members.reshape(count, -1))
+    joined = _atoms([own, *(constraints[number - 1] for number in known)]) if known else own
     if joined is None:
         return "couple"
     for number in known:
@@ -211,6 +227,11 @@ def _judge(
     constraints.append(joined)
     owner[np.concatenate(joined)] = len(constraints)
     return "ranked"
+
+
+def _differ(counts: Vector) -> bool:
+    """True if they are not all the same."""
+    return bool((counts != counts[0]).any())
 
 
 def _atoms(entries: Sequence[Sequence[Vector]]) -> tuple[Vector, ...] | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ranp.tracing.labels import without_repeats
 from ranp.tracing.trace import PINNED, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -91,7 +92,7 @@ def _lay_out(trace: Trace) -> Layout:
     pieces = tuple(tuple(next(arrays) for _ in entry) for entry in trace.pieces)
     spans = tuple({dim: next(arrays) for dim in span} for span in trace.spans)
     op_spans = tuple({at: next(arrays) for at in span} for span in trace.op_spans)
-    held = [np.unique(array) for array in numbered[: len(raw)]]
+    held = [without_repeats(array) for array in numbered[: len(raw)]]
     counts = np.asarray([layer.channels for layer in layers], dtype=np.int64)
     size = 1 + max((int(array.max()) for array in numbered if array.size), default=PINNED)
     return Layout(
@@ -113,7 +114,7 @@ def _reads_whole_layers(layers: list[Ints], dims: list[Ints]) -> bool:
     """True if every dimension holds something that must stay or all channels of some layer."""
     whole = {array.tobytes(): array for array in layers}
     for array in {array.tobytes(): array for array in dims}.values():
-        held = np.unique(array)
+        held = without_repeats(array)
         known = PINNED in held[:1] or held.tobytes() in whole
         if not known and not any(np.isin(members, held).all() for members in whole.values()):
             return False
@@ -140,11 +141,11 @@ def _blocks(size: int, layers: list[Ints], pieces: tuple[tuple[Ints, ...], ...])
     """
     block = np.zeros(size, dtype=np.int64)
     fresh = 1
-    for held in [*layers, *(np.unique(_joined(list(entry))) for entry in pieces)]:
+    for held in [*layers, *(without_repeats(_joined(list(entry))) for entry in pieces)]:
         old, index = np.unique(block[held], return_inverse=True)
         block[held] = fresh + index
         fresh += len(old)
-    used = np.unique(_joined(layers)) if layers else np.zeros(0, np.int64)
+    used = without_repeats(_joined(layers)) if layers else np.zeros(0, np.int64)
     result = np.zeros(size, dtype=np.int64)
     result[used] = np.unique(block[used], return_inverse=True)[1].reshape(-1)
     return result

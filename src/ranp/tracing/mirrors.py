@@ -99,7 +99,7 @@ def watch_norms(model: nn.Module, space: LabelSpace, attributes: dict[Key, Vecto
     """
     kinds = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
     for name, module in model.named_modules():
-        bare = isinstance(module, kinds) and not list(module.parameters())
+        bare = isinstance(module, kinds) and next(module.parameters(), None) is None
         if bare and getattr(module, "running_mean", None) is None:
             yield module.register_forward_pre_hook(_watch(name, module, space, attributes))
 

@@ -121,7 +121,9 @@ class Op(Operator):
             self.summed += [(one, other) for one, other in ((a, b), (b, a)) if has_filler(one)]
 
     def standing_for(self, vector: Vector) -> Vector:
-        """A copy of an input's labels; fillers have the labels of what they are summed over with."""
+        """An input's labels as they stay; fillers have the labels of what they are summed over with."""
+        if not has_filler(vector):  # only fillers are ever written over
+            return vector
         other = next((other for own, other in self.summed if own is vector), vector)
         return np.where(vector == FILLER, other, vector)
 

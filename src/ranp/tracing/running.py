@@ -84,7 +84,8 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.carriers, self.before, self.run, self.after = carriers or {}, before, run, after
         self.depthwise, self.decisions, self.turns = depthwise, decisions, Counter[str]()
         self.carriers_at, self.seen = carriers_at or {}, Counter[tuple[str, str]]()
-        self.constants = Constants(meta=run is execute)
+        self.dataless = run is execute
+        self.constants = Constants(meta=self.dataless)
         # Who reads what: results are held until they are read, which takes memory. Torch runs other operators on some
         # tensors that somebody holds, so two runs that are to be compared must watch alike.
         self.watches = watches
@@ -111,9 +112,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.before(index, record, ins)
         ledger.records.append(record)
         ledger.in_flight = True
-        out = self.run(func, args, kwargs)
+        out = execute(func, args, kwargs, ins) if self.dataless else self.run(func, args, kwargs)
         ledger.in_flight = False
-        if self.run is not execute:
+        if not self.dataless:
             out = self._decide(schema, ins, out, index)
             remember_reduced(name, ins, out)
             if name in TO_PYTHON:
@@ -167,7 +168,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             sized = value is None and is_floating(tensor) and not tensor.is_nested
             shapes.append(tensor.shape if sized else None)
         numbers = _numbers(args) if schema.pointwise or schema.name in _FILLING else ()
-        met = self._met(func, ins, known) if 0 < constants < len(ins) and self.run is execute else ()
+        met = self._met(func, ins, known) if 0 < constants < len(ins) and self.dataless else ()
         return OpRecord(schema.name, where, tuple(inputs), numbers, tuple(shapes), met)
 
     def _place(self, where: str, name: str) -> Place:
@@ -228,7 +229,7 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         Without data nothing can go there: what nobody reads is a state that is thrown away, or kept for another call.
         A view that was written to is read through its base.
         """
-        if self.run is execute or (op.in_place and op["self"] is not None and op["self"]._is_view()):
+        if self.dataless or (op.in_place and op["self"] is not None and op["self"]._is_view()):
             return
         open_ = {True}
         for tensor in flat_tensors(op.out):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_leaves
 
 from ranp.arguments import told
 from ranp.errors import UnsupportedError, asked
@@ -171,20 +170,23 @@ class Tracer:
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            wide, other = (partial(self._wide, seed=(round_ + odd) % 2) for odd in (0, 1))
-            cuts: list[Cut] = [wide, partial(self._narrow, seed=round_ % 2)]
-            if self.lessons.knows_widths:
-                cuts[1:1] = [partial(self._uneven, seed=seed) for seed in (0, 1)]
-            for cut in cuts:
-                keep = cut(classes)
+            for cut, keep in self._trials(classes, round_ % 2):
                 failure = None if keep is None else probe(self, classes, keep)
                 if failure is not None:
-                    learn(self, classes, (cut, other), failure)
+                    learn(self, classes, (cut, partial(self._wide, seed=(round_ + 1) % 2)), failure)
                     break
             else:
                 return classes
         self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "", cause=Cause.CODE)
         return self.space.resolve()
+
+    def _trials(self, classes: Classes, seed: int) -> Iterator[tuple[Cut, Mask | None]]:
+        """What to try, with the labels that stay in it."""
+        keep = self._wide(classes, seed)
+        yield partial(self._wide, seed=seed), keep
+        for odd in (0, 1) if self.lessons.knows_widths else ():
+            yield partial(self._uneven, seed=odd), self._uneven(classes, odd)
+        yield partial(self._narrow, seed=seed), narrowed(keep, classes, self.births)
 
     def _wide(self, classes: Classes, seed: int) -> Mask:
         return random_keep(classes, self.births, seed)
@@ -317,8 +319,8 @@ class Tracer:
             size = sum(tensor.numel() for tensor in flat_tensors(op.out))
             name = str(getattr(op.func, "_overloadpacket", op.func))
             self.ops[op.index] = OpCall(op.where, name, flops, size, call=call_of(op.func, args, kwargs, op.out))
-            leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            held = {(number, dim): v for number, leaf in enumerate(leaves) for dim, v in labels_of(leaf).items()}
+            tensors = flat_tensors((args, kwargs))
+            held = {(number, dim): v for number, x in enumerate(tensors) for dim, v in labels_of(x).items()}
             self.op_labels.append({at: op.standing_for(vector) for at, vector in held.items()})
 
     def layers_to_blame(self, failure: Failure | None) -> tuple[str, ...]:
