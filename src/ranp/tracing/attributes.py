@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ranp.running.calling import is_floating, named_tensors
 
@@ -29,7 +30,7 @@ def standing_alone(model: nn.Module) -> frozenset[str]:
     """Names of those that can be cut: what is computed from parameters, or shares memory with others, cannot."""
     found = {name: tensor for name, tensor in plain_tensors(model) if tensor.layout is torch.strided}
     memory = Counter(_memory(tensor) for tensor in found.values())
-    memory.update(_memory(tensor) for _, tensor in named_tensors(model) if type(tensor.data) is torch.Tensor)
+    memory.update(_memory(tensor) for _, tensor in named_tensors(model) if not is_lazy(tensor))
     return frozenset(
         name
         for name, tensor in found.items()
