@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -64,6 +66,9 @@ def test_many_blocks_need_no_more_trials_than_few(monkeypatch: pytest.MonkeyPatc
 def test_a_guess_is_not_taken_for_right_because_its_trial_cuts_nothing() -> None:
     """Widths that keep equal counts in pairs leave a trial nothing to cut: it then passes whatever is guessed."""
     model = resnext((1, 1, 1, 1), n_classes=5, width=32, shortcut="A")
+    for block in model.modules():
+        if isinstance(shortcut := getattr(block, "downsample", None), partial):
+            block.downsample = lambda x, padded=shortcut: padded(x)  # where nobody finds the width
     trace = Tracer(model, torch.zeros(1, 3, 4, 16, 16)).trace()
     held = {layer.name for layer in trace.layers if (layer.classes == 0).any()}
     written = {"conv1", *(f"layer{number}.0.conv3" for number in (1, 2, 3, 4))}  # a width typed into the code
