@@ -289,10 +289,8 @@ class Tracer:
     ) -> Any:
         """Runs a copy with labels: the full network, or a cut one that decides by data as the full one did."""
         inputs = to_meta(self.example) if self.meta else self.example
-        if by_data:
-            inputs = redrawn(inputs, more["seed"])
-        if train:
-            inputs = at_least_two(inputs)
+        inputs = redrawn(inputs, more["seed"]) if by_data else inputs
+        inputs = at_least_two(inputs) if train else inputs
         carriers = {index: part for (mode, index), part in self.lessons.carriers.items() if mode is train}
         options: dict[str, Any] = {"carriers": carriers, "run": execute if self.meta else _directly, **more}
         options["head_size"] = any_size if self.meta else None
