@@ -12,9 +12,9 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import torch
 
 from benchmarks import zoo_ours, zoo_peer
 from benchmarks.pairs import table
+from benchmarks.resuming import Kept
 from benchmarks.zoo_ours import Ours
 from benchmarks.zoo_verdict import STEPS, Verdict
 from zoo.catalogue import ZOO
@@ -46,6 +47,12 @@ class Row:
     ours: Ours
     theirs: dict[float, Verdict] = field(default_factory=dict)
     slower: float = math.nan
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Row:
+        """From the plain values of ``dataclasses.asdict``."""
+        theirs = {float(ratio): Verdict.of(one) for ratio, one in kept["theirs"].items()}
+        return cls(kept["name"], Ours.of(kept["ours"]), theirs, kept["slower"])
 
 
 def our_side(name: str, count: int) -> Iterator[Ours]:
@@ -144,6 +151,7 @@ def cells(row: Row, ratio: float) -> tuple[str, ...]:
         f"{ours.requested} / {ours.removed} of {row.ours.prunable}" + (f"; {said}" if said else ""),
         str(pinned),
         *_costs(ours),
+        "" if math.isnan(ours.even) else f"x{ours.even:.2f}",
         _seconds(ours.seconds),
         _steps(theirs),
         (theirs.problem or "ok") + unchecked,
@@ -162,6 +170,7 @@ HEADER = (
     "pinned",
     "10⁶ MACs",
     "params",
+    "params, even",
     "s",
     "Torch-Pruning",
     "verdict",
@@ -269,10 +278,11 @@ def _versions() -> str:
 
 def run(*, quick: bool, only: str = "*", jobs: int = 1, times: bool = True) -> None:
     """Prints the page, and writes that of the whole zoo. Times are CPU times, so that jobs disturb them little."""
+    kept, count = Kept("zoo", quick), (1 if quick else PAIRS) if times else 0
 
     def told(name: str) -> Row:
         start = time.perf_counter()
-        row = examined(name, (1 if quick else PAIRS) if times else 0)
+        row = Row.of(kept.once(name, count, work=lambda: asdict(examined(name, count))))
         both = (*row.ours.verdicts.values(), *row.theirs.values())
         words = " / ".join(verdict.problem or verdict.note or _error(verdict) or "ok" for verdict in both)
         print(f"{name}: {words} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
@@ -311,8 +321,8 @@ How to read the tables:
   operators on the same channels in the same order as the full one.
 - **requested / removed**: output channels of convolutions and linear layers, depthwise included, of those that are
   **prunable**; **pinned** are the rest: layers that make outputs, and what "What is pinned and why" lists.
-- **MACs**: multiply-adds of one call on the small example, full → slim; **params**: slim over full; **s**: seconds
-  (ours: trace, scores, plan, slim copy and its check; theirs: graph and pruning).
+- **MACs**: multiply-adds of one call on the small example, full → slim; **params**: slim over full; **params, even**:
+  the same where every layer loses the same share (`scope="layer"`), so that no method prefers layers; **s**: seconds (ours: trace, scores, plan, slim copy and its check; theirs: graph and pruning).
 - **wrong**: it runs, but it is not the full network without the removed channels. **prunes nothing**: it runs because
   it is untouched.
 """

@@ -6,7 +6,7 @@ import copy
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +56,12 @@ class Ours:
     trace: float = math.nan
     note: str = ""
 
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Ours:
+        """From the plain values of ``dataclasses.asdict``."""
+        verdicts = {float(ratio): Verdict.of(one) for ratio, one in kept["verdicts"].items()}
+        return cls(**{**kept, "verdicts": verdicts, "outputs": tuple(kept["outputs"])})
+
 
 def examined(entry: Entry, ratios: tuple[float, ...], count: int) -> Ours:
     """Everything about one network."""
@@ -67,6 +73,7 @@ def examined(entry: Entry, ratios: tuple[float, ...], count: int) -> Ours:
             pruned = _pruned(entry, ratio, verdict)
             _learn(ours, pruned.trace, pruned.plan)
             _check(entry, pruned, verdict)
+            verdict.even = _even(entry, pruned, ratio)
             if math.isnan(ours.judge):
                 ours.judge = _judged(entry, pruned.plan)
 
@@ -102,6 +109,22 @@ def _pruned(entry: Entry, ratio: float, verdict: Verdict) -> ranp.Pruned:
     if not pruned.plan.sparsity.prunable:
         verdict.problem, verdict.note = "", "nothing is prunable"
     return pruned
+
+
+def _even(entry: Entry, pruned: ranp.Pruned, ratio: float) -> float:
+    """What is left where no method prefers some layers: what the structure of the network allows."""
+    full = entry.build()
+    slim = ranp.slim(full, exactly(pruned.scores, pruned.trace, ratio, scope="layer"))
+    after, before = (sum(parameter.numel() for parameter in net.parameters()) for net in (slim, full))
+    return after / before
+
+
+def exactly(scores: ranp.Scores, trace: ranp.Trace, ratio: float, **options: Any) -> ranp.Plan:
+    """The plan for just that share, or for the largest feasible one."""
+    try:
+        return ranp.select(scores, trace, sparsity=ratio, exact=True, **options)
+    except InfeasibleError as error:
+        return ranp.select(scores, trace, sparsity=largest_share(error), exact=True, **options)
 
 
 def largest_share(error: InfeasibleError) -> float:
@@ -155,11 +178,7 @@ def analysis_of(model: nn.Module, example: Any) -> Callable[[], nn.Module]:
     scores = ranp.Scores({layer.name: torch.rand(layer.channels, generator=generator) + 0.01 for layer in layers})
 
     def analyse() -> nn.Module:
-        trace = ranp.trace(model, example)
-        try:
-            plan = ranp.select(scores, trace, sparsity=0.5, exact=True)
-        except InfeasibleError as error:
-            plan = ranp.select(scores, trace, sparsity=largest_share(error), exact=True)
+        plan = exactly(scores, ranp.trace(model, example), 0.5)
         return ranp.slim(model, plan, example=example)
 
     return analyse

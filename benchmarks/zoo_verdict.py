@@ -45,6 +45,7 @@ class Verdict:
         requested: Those that were to go.
         before: Of the full network.
         after: Of the pruned network.
+        even: Share of the parameters that is left where every layer loses the same share of its channels.
         seconds: To prune, all that is needed for it included.
         note: Anything else that the table should say.
     """
@@ -57,8 +58,15 @@ class Verdict:
     requested: int = 0
     before: Cost | None = None
     after: Cost | None = None
+    even: float = math.nan
     seconds: float = math.nan
     note: str = ""
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> Verdict:
+        """From the plain values of ``dataclasses.asdict``."""
+        costs = {side: Cost(**kept[side]) if kept[side] else None for side in ("before", "after")}
+        return cls(**{**kept, **costs})
 
     @property
     def trains(self) -> bool:
