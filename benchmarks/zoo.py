@@ -322,7 +322,8 @@ How to read the tables:
 - **requested / removed**: output channels of convolutions and linear layers, depthwise included, of those that are
   **prunable**; **pinned** are the rest: layers that make outputs, and what "What is pinned and why" lists.
 - **MACs**: multiply-adds of one call on the small example, full → slim; **params**: slim over full; **params, even**:
-  the same where every layer loses the same share (`scope="layer"`), so that no method prefers layers; **s**: seconds (ours: trace, scores, plan, slim copy and its check; theirs: graph and pruning).
+  the same where every layer loses the same share (`scope="layer"`), so that no method prefers layers; **s**: seconds
+  (ours: trace, scores, plan, slim copy and its check; theirs: graph and pruning).
 - **wrong**: it runs, but it is not the full network without the removed channels. **prunes nothing**: it runs because
   it is untouched.
 """

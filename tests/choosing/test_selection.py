@@ -101,14 +101,14 @@ def test_closed_form_equals_bisection(problem: tuple[Trace, Scores], tie: str, s
         assert attempt(scores, trace, sparsity=stated, tie=tie, scope=scope) is not None
 
 
-@given(problems(), fractions, fractions, ties, st.sampled_from(["network", "layer", "random"]), st.booleans())
+@given(problems(), fractions, fractions, ties, st.sampled_from(["network", "layer", "random"]))
 @settings(max_examples=50)
 def test_a_higher_sparsity_keeps_a_subset(
-    problem: tuple[Trace, Scores], one: float, other: float, tie: str, scope: str, exact: bool
+    problem: tuple[Trace, Scores], one: float, other: float, tie: str, scope: str
 ) -> None:
     trace, scores = problem
     low, high = sorted((one, other))
-    options: dict[str, Any] = {"tie": tie, "scope": scope, "exact": exact, "round_to": 2}
+    options: dict[str, Any] = {"tie": tie, "scope": scope, "round_to": 2}
     more, fewer = (attempt(scores, trace, sparsity=value, **options) for value in (low, high))
     assume(fewer is not None)
     assert more is not None and fewer is not None  # what is feasible at a sparsity is so at a lower one  # noqa: PT018
@@ -116,11 +116,15 @@ def test_a_higher_sparsity_keeps_a_subset(
         assert set(kept) <= set(more.kept[layer])
 
 
-@given(problems(), fractions, ties)
-@settings(max_examples=50)
-def test_a_plan_is_consistent_with_its_trace(problem: tuple[Trace, Scores], sparsity: float, tie: str) -> None:
+@given(problems(), fractions, ties, st.booleans())
+@settings(max_examples=100)
+def test_a_plan_is_consistent_with_its_trace(
+    problem: tuple[Trace, Scores], sparsity: float, tie: str, exact: bool
+) -> None:
     trace, scores = problem
-    plan = attempt(scores, trace, sparsity=sparsity * max_sparsity(scores, trace, tie=tie), tie=tie)
+    most = 1.0 if exact else max_sparsity(scores, trace, tie=tie)
+    plan = attempt(scores, trace, sparsity=sparsity * most, tie=tie, exact=exact)
+    assume(exact is False or plan is not None)
     assert plan is not None
     gone = {
         int(layer.classes[channel])
@@ -163,6 +167,29 @@ def test_exact_is_as_near_as_any_threshold(
         nearest = min((abs(value - target) for value in removed), default=target)
         assert abs(plan.sparsity.removed - target) <= nearest + 1e-9
         assert plan.sparsity.achieved == plan.sparsity.of_prunable
+
+
+@pytest.mark.parametrize(
+    ("target", "plain", "kept"),
+    [
+        # Three channels of the stream and ten others go first (70), then one of the stream would (90).
+        pytest.param(80, [0.35] * 10 + [7.0] * 30, (3, 20), id="a large step stays, smaller ones after it go"),
+        # All others but one go first (39), then the stream's (59, 79).
+        pytest.param(68, [0.01] * 39 + [0.02], (4, 12), id="a large step goes, smaller ones before it stay"),
+    ],
+)
+def test_exact_makes_up_for_steps_that_are_too_large(target: int, plain: list[float], kept: tuple[int, int]) -> None:
+    wiring = traces.Wiring()
+    stream = wiring.conv("stem", None, 6)
+    for number in range(19):
+        wiring.conv(f"added{number}", stream, stream)  # so one channel of the stream is 20 of all 160
+    wiring.output("last", wiring.conv("plain", stream, 40), 2)
+    trace = wiring.trace()
+    added = {layer.name: [0.1, 0.2, 0.3, 5.0, 6.0, 9.0] for layer in trace.layers if layer.channels == 6}
+    plan = select(scores_of(trace, {**added, "plain": plain, "last": [1, 1]}), trace, sparsity=target / 160, exact=True)
+    assert plan.sparsity.removed == target
+    assert (plan.widths["stem"], plan.widths["plain"]) == kept
+    assert plan.kept["stem"] == tuple(range(6 - kept[0], 6))
 
 
 def test_exact_states_the_largest_share_it_can_reach() -> None:

@@ -21,7 +21,7 @@ from ranp.choosing import widths as _widths  # registers "flat", "power" and "ba
 from ranp.choosing.coupling import ALWAYS, Coupling, couple
 from ranp.choosing.plan import Cut, Plan, Sparsity
 from ranp.choosing.scopes import Order, Scope, Wanted, resolve
-from ranp.choosing.ties import TIES, Needs, TieRule, first_channels, needs
+from ranp.choosing.ties import TIES, Needs, TieRule, first_channels, nearest, needs
 from ranp.errors import InfeasibleError, UnsupportedError, asked
 from ranp.tracing.choice import Choice
 from ranp.tracing.layout import Flags, Floats
@@ -215,14 +215,16 @@ class Selection:
             if target - self._removed(found, budget) >= 1 and target > self._most_removable():
                 raise InfeasibleError(refusals.share_too_high(wish, self.max_share()))
             demand, where = self.demand(found.kept)
+            stays = nearest(self.coupling, found.kept, budget, target, demand)
         else:
             order, found = self.at(wish)
             budget = order.budget(wish)
             demand, where = self.demand(found.wanted)
+            stays = found.kept <= budget
         if demand > budget:
             raise InfeasibleError(refusals.sparsity_too_high(self.coupling, wish, where, self.max_sparsity()))
         measure = "prunable" if exact else "channels"
-        return self.build(found.kept <= budget, requested=wish, measure=measure, settings=settings)
+        return self.build(stays, requested=wish, measure=measure, settings=settings)
 
     @property
     def _movable(self) -> int:

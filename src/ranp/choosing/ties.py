@@ -3,7 +3,8 @@
 The *need* of a class is the smallest budget at which it is kept. Everything selection does is a comparison with it:
 a plan keeps the classes whose need is within the budget, the largest feasible sparsity is the largest need that some
 layer cannot do without, and since needs do not depend on the sparsity, a plan at a higher sparsity is always contained
-in the plan at a lower one, so that costs never rise.
+in the plan at a lower one, so that costs never rise. Only ``nearest``, for plans that must remove an exact share, steps
+out of that order, where one of its steps is too large.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from ranp.choosing.coupling import ALWAYS, Coupling
 from ranp.registry import Registry
-from ranp.tracing.layout import Floats, Ints
+from ranp.tracing.layout import Flags, Floats, Ints
 from ranp.tracing.trace import PINNED
 
 
@@ -32,6 +33,9 @@ class Needs:
     wanted: Floats
     kept: Floats
 
+
+NEAR = 0.005
+"""Share of the prunable channels that may be missed before smaller steps take the place of a large one."""
 
 TieRule = Callable[[Coupling, Floats, Ints], Floats]
 """``(coupling, level of each position, rank of each class in its block) -> need of each class``.
@@ -129,6 +133,53 @@ def needs(
     wanted[PINNED] = kept[PINNED] = ALWAYS
     _leave_every_tensor_something(coupling, kept, best)
     return Needs(wanted, kept)
+
+
+def nearest(coupling: Coupling, need: Floats, budget: float, target: float, least: float) -> Flags:
+    """The classes that stay where about ``target`` channels are to go: those needed at ``budget``, or nearer ones.
+
+    A step is all that a single budget decides on, so whichever steps go, what must stay equal does. Where a step is
+    too large for its turn, it stays and later, smaller ones go in its place; or it goes, and smaller ones before it
+    stay. Inside a block the order holds all the same.
+
+    Args:
+        coupling: The channels.
+        need: When each class is kept.
+        budget: The one at which the removed channels are nearest to the target.
+        target: How many channels are to go.
+        least: What is needed at that budget stays.
+    """
+    channels, stays = np.bincount(coupling.classes, minlength=coupling.size), need <= budget
+    miss = abs(channels[~stays].sum() - target)
+    order = np.argsort(-need, kind="stable")
+    order = order[(need[order] > least) & (coupling.block[order] >= 0)]
+    if not len(order) or miss <= NEAR * np.count_nonzero(coupling.movable):
+        return stays
+    steps = np.split(order, np.flatnonzero(need[order][1:] != need[order][:-1]) + 1)
+    gone = np.cumsum([channels[step].sum() for step in steps])
+    turn = min(int(np.searchsorted(gone, target)), len(steps) - 1)
+
+    def fitting(candidates: list[Ints], room: float) -> list[Ints]:
+        held, found = np.zeros(coupling.block.max() + 1, dtype=bool), []
+        for step in candidates:
+            lost, blocks = channels[step].sum(), coupling.block[step]
+            if lost <= room and not held[blocks].any():
+                found.append(step)
+                room -= lost
+            else:
+                held[blocks] = True
+        return found
+
+    before = gone[turn - 1] if turn else 0
+    later, earlier = fitting(steps[turn:], target - before), fitting(steps[turn::-1], gone[turn] - target)
+    for first, changed, flag in ((steps[:turn], later, False), (steps[: turn + 1], earlier, True)):
+        other = np.ones(coupling.size, dtype=bool)
+        for numbers, value in ((first, False), (changed, flag)):
+            other[np.concatenate([order[:0], *numbers])] = value
+        distance = abs(channels[~other].sum() - target)
+        if distance < miss:
+            stays, miss = other, distance
+    return stays
 
 
 def _leave_every_tensor_something(coupling: Coupling, kept: Floats, best: Floats) -> None:
