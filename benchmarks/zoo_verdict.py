@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -114,9 +115,15 @@ def cost(model: nn.Module, inputs: Any) -> Cost:
 
 def removed(full: nn.Module, slim: nn.Module, layers: Layers) -> int:
     """Output channels that all layers lost."""
-    ours, theirs = dict(full.named_parameters()), dict(slim.named_parameters())
-    known = [(name, dim) for name, dim in layers.values() if name in ours and name in theirs]
-    return sum(ours[name].shape[dim] - theirs[name].shape[dim] for name, dim in known)
+
+    def width(model: nn.Module, name: str, dim: int) -> int | None:
+        try:
+            return int(attrgetter(name)(model).shape[dim])  # an attribute: a parametrised weight is no parameter
+        except AttributeError:
+            return None
+
+    widths = [(width(full, *at), width(slim, *at)) for at in layers.values()]
+    return sum(before - after for before, after in widths if before is not None and after is not None)
 
 
 def guarded(verdict: Verdict, function: Callable[[], None]) -> Verdict:

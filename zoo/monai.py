@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.entry import Entry, Shape
 
@@ -44,6 +44,23 @@ def _dints() -> nn.Module:
         arch_code=code, channel_mul=0.25, num_blocks=blocks, num_depths=depths, use_downsample=True
     )
     return nets.DiNTS(space, in_channels=1, num_classes=3, use_downsample=True)
+
+
+class First(nn.Module):
+    """The first of several outputs, as a caller reads it who needs no hidden states."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        first: Tensor = self.net(x)[0]
+        return first
+
+
+def _vit() -> nn.Module:
+    sizes = {"hidden_size": 96, "mlp_dim": 192, "num_layers": 3, "num_heads": 6}
+    return _net("ViT", 1, (16, 16, 16), (8, 8, 8), **sizes, classification=True)()
 
 
 def _diffusion() -> nn.Module:
@@ -235,22 +252,8 @@ NETWORKS: tuple[Entry, ...] = (
     ),
     _entry("SwinUNETR", _net("SwinUNETR", 1, 3, feature_size=12), BEAM64),
     _entry("SwinUNETR v2", _net("SwinUNETR", 1, 3, feature_size=12, use_v2=True), BEAM64),
-    _entry(
-        "ViT",
-        _net(
-            "ViT",
-            1,
-            (16, 16, 16),
-            (8, 8, 8),
-            hidden_size=96,
-            mlp_dim=192,
-            num_layers=3,
-            num_heads=6,
-            classification=True,
-        ),
-        CUBE16,
-        ordinary=CUBE16,
-    ),
+    _entry("ViT", _vit, CUBE16, ordinary=CUBE16),
+    _entry("ViT, classes alone", lambda: First(_vit()), CUBE16, ordinary=CUBE16),
     _entry(
         "ViTAutoEnc",
         _net("ViTAutoEnc", 1, (16, 16, 16), (4, 4, 4), hidden_size=96, mlp_dim=192, num_layers=3, num_heads=6),

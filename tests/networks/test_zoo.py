@@ -86,6 +86,7 @@ OTHER_JUDGE: dict[str, str] = {
 RANDOM_OR_PAIRED: dict[str, str] = {
     "UNETR": "queries meet keys",
     "ViT": "queries meet keys",
+    "ViT, classes alone": "queries meet keys",
     "ViTAutoEnc": "queries meet keys",
     "TimeSformer": "queries meet keys",
     "R3D-18 and transformer encoder": "queries meet keys, and dropout inside attention",
