@@ -358,7 +358,7 @@ def test_networks_are_made_again_as_they_were() -> None:
 def test_a_budget_comes_first_with_what_is_used_of_it(tmp_path: Path) -> None:
     made = write_within(tmp_path / "within", "flops=60%, train-memory=95%")
     told = read(build.build([tmp_path]))
-    assert [words for level, words in told.headings if level == 3][:2] == ["Budgets", "What it buys"]
+    assert [words for level, words in told.headings if level == 3][:2] == ["Budgets", "What it saves"]
     flops, memory = made.report.spent()
     assert f"Within {flops.budget} ({flops.figures[1]}, {share(flops.used)} of what it allows) and " in told.text
     for one in (flops, memory):
