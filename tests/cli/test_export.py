@@ -158,3 +158,11 @@ def test_a_network_of_the_paper_by_name(tmp_path: Path, capsys: pytest.CaptureFi
     value = json.loads(told(capsys, "export", tmp_path / "run", *out))
     assert value["max_error"] < 1e-4
     assert [span["dimension"] for span in value["dynamic"]] == [0, 2, 3, 4]
+
+
+@pytest.mark.slow
+def test_a_trained_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = [item for name in ("epochs=1", "train_count=12", "valid_count=4") for item in ("--set", name)]
+    told(capsys, "train", "shapenet", "--scale", "cpu", "--budget", "flops=10%", *few, "--out", tmp_path / "run")
+    value = json.loads(told(capsys, "export", tmp_path / "run", "--out", tmp_path / "net.onnx", "--json"))
+    assert value["max_error"] < 1e-4

@@ -18,7 +18,7 @@ _REMEMBERED: dict[str, type] = {"task": str, "scale": str, "batches": str, "loss
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that ranp prune wrote.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that ranp prune or ranp train wrote.")],
     out: Annotated[Path, flag("The file to write.", metavar="FILE")],
     format: Annotated[str, flag("onnx or torch-export.")] = "onnx",
     dynamic: Annotated[

@@ -13,7 +13,7 @@ import torch
 import ranp
 from ranp import Plan
 from ranp.costs.tuning import Tuned
-from ranp.errors import InfeasibleError, PlanMismatchError, StorageError, UnsupportedError
+from ranp.errors import DataError, InfeasibleError, PlanMismatchError, StorageError, UnsupportedError
 from ranp.paper import training
 from ranp.paper.models import build
 from ranp.paper.recipe import Recipe
@@ -42,6 +42,20 @@ def test_prune_and_train_in_one(tmp_path: Path) -> None:
     assert Recipe.from_dict(told["recipe"]) == VOLUMES.recipe
     assert told["inputs"] == ["1x1x8x8x8"]
     assert told["pruning"]["method"] == "ranp-f"
+
+
+def test_a_batch_that_no_data_fill_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
+    told: list[str] = []
+    with pytest.raises(DataError, match=r"batch=64 is more than the \d+ training samples"):
+        training.train(
+            VOLUMES,
+            tmp_path / "run",
+            settings=["batch=64"],
+            pruning=PRUNING,
+            progress=lambda label, *_: told.append(label),
+        )
+    assert not told
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_budget_of_memory_is_about_the_step_of_the_recipe(tmp_path: Path) -> None:

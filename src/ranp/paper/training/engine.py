@@ -98,7 +98,7 @@ class Engine:
         recipe = self.recipe
         training = self.task.train_data(recipe.size, recipe.train_count, recipe.seed)
         validation = self.task.valid_data(recipe.size, recipe.valid_count, recipe.seed)
-        order = Order(len(training), recipe.batch, self.team.size, recipe.accumulate, recipe.seed)
+        order = Order.of(recipe, len(training), self.team.size)
         randomness.seed_rank(recipe.seed, self.team.rank, self.team.device)
         if resume:
             self._go_on()

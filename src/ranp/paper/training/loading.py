@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
 from ranp.errors import DataError
+from ranp.paper.recipe import Recipe
 from ranp.paper.tasks.task import Inputs, Sample, Samples
 
 Batch = tuple[Inputs, Tensor]
@@ -57,6 +58,11 @@ class Order:
                 f"batch={self.batch} cannot be shared by {self.size} ranks in {self.parts} parts each (accumulate). "
                 f"Pass a multiple of {self.size * self.parts}."
             )
+
+    @classmethod
+    def of(cls, recipe: Recipe, samples: int, ranks: int) -> Order:
+        """As a recipe says it."""
+        return cls(samples, recipe.batch, ranks, recipe.accumulate, recipe.seed)
 
     @property
     def steps(self) -> int:

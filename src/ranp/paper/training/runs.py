@@ -29,6 +29,7 @@ from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Engine
 from ranp.paper.training.evaluation import recipe_of
+from ranp.paper.training.loading import Order
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
 from ranp.progress import Labelled, Progress, under
@@ -236,6 +237,8 @@ def train(
     check_size(task, recipe, example, recipe.step(team.size).batch or 1, f"size={recipe.size}")
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
+        samples = task.train_data(recipe.size, recipe.train_count, recipe.seed)
+        Order.of(recipe, len(samples), team.size)  # what training will refuse is refused before anything is scored
         pruned = pruning.prune(full.to(team.device), Setting(task, recipe, example, team, progress))
         plan = pruned.plan
     model = full if plan is None else make_slim(full, plan, recipe, example)
