@@ -97,6 +97,8 @@ RANDOM_OR_PAIRED: dict[str, str] = {
     "Wan VAE, causal": "draws random numbers",
     "wav2vec 2.0": "queries meet keys, and dropout inside attention",
     "SegFormer, transformers": "queries meet keys, and dropout before the classifier",
+    "UNet2DModel, diffusers": "queries meet keys",
+    "UNet3DConditionModel, diffusers": "queries meet keys",
     "Swin, transformers": "queries meet keys",
 }
 """Networks that need a judge who silences a channel where it is made, too, and who draws no random numbers."""

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ranp.errors import DataError
 from ranp.paper.recipe import Recipe
-from ranp.paper.tasks.task import Inputs, Sample, Samples
+from ranp.paper.tasks.task import Inputs, Sample, Samples, Task
 
 Batch = tuple[Inputs, Tensor]
 Visit = tuple[int, int]
@@ -87,6 +87,15 @@ class Order:
             for part in range(self.parts):
                 first = start + part * size
                 yield [(epoch, index) for index in order[first : first + size]]
+
+
+def check_batch(task: Task, recipe: Recipe, ranks: int) -> None:
+    """Refuses what training would refuse of a batch, so that it can be done before anything slow.
+
+    Raises:
+        DataError: The samples do not fill it, or it does not come out even.
+    """
+    Order.of(recipe, len(task.train_data(recipe.size, recipe.train_count, recipe.seed)), ranks)
 
 
 class Feed(Dataset[Sample]):

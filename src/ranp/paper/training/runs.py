@@ -29,7 +29,7 @@ from ranp.paper.scoring import ScoringBatches, example_of
 from ranp.paper.tasks.task import Task
 from ranp.paper.training.engine import Engine
 from ranp.paper.training.evaluation import recipe_of
-from ranp.paper.training.loading import Order
+from ranp.paper.training.loading import check_batch
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
 from ranp.progress import Labelled, Progress, under
@@ -215,14 +215,12 @@ def train(
     Raises:
         RanpError: What it is given is refused, or training cannot go on; the message says what is safe.
     """
-    folder, team = RunFolder(Path(out)), team or Team()
-    resume = resume or restarted()
+    folder, team, resume = RunFolder(Path(out)), team or Team(), resume or restarted()
     if plan is not None and pruning is not None:
         raise UnsupportedError("a plan and a pruning method both say what to remove. Pass one of them.")
     begun = folder.begun
     remedy = "pass --resume to go on with the run in it" if begun else "empty it"
     team.lead(lambda: folder.check(force=resume and (begun or folder.barely_begun), remedy=remedy))
-    settings = list(settings)
     if begun:
         if folder.finished and not Checkpoints(folder.path, 0).files():
             raise StorageError(
@@ -237,8 +235,7 @@ def train(
     check_size(task, recipe, example, recipe.step(team.size).batch or 1, f"size={recipe.size}")
     pruned: Pruned | None = None
     if plan is None and pruning is not None:
-        samples = task.train_data(recipe.size, recipe.train_count, recipe.seed)
-        Order.of(recipe, len(samples), team.size)  # what training will refuse is refused before anything is scored
+        check_batch(task, recipe, team.size)
         pruned = pruning.prune(full.to(team.device), Setting(task, recipe, example, team, progress))
         plan = pruned.plan
     model = full if plan is None else make_slim(full, plan, recipe, example)
@@ -310,7 +307,7 @@ def _fastest(recipe: Recipe, model: nn.Module, example: Any, team: Team) -> str:
     return team.gather("".join(found))[0]
 
 
-def _same(folder: RunFolder, recipe: Recipe | None, settings: list[str]) -> Recipe:
+def _same(folder: RunFolder, recipe: Recipe | None, settings: Iterable[str]) -> Recipe:
     """The recipe of a run that goes on: the folder's, with changes that make no past step wrong."""
     _, before = recipe_of(folder)
     wanted = (before if recipe is None else recipe).but(settings)
