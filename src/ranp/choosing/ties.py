@@ -34,7 +34,7 @@ class Needs:
     kept: Floats
 
 
-NEAR = 0.005
+NEAR = 0.01
 """Share of the prunable channels that may be missed before smaller steps take the place of a large one."""
 
 TieRule = Callable[[Coupling, Floats, Ints], Floats]
