@@ -147,7 +147,7 @@ def _check(entry: Entry, pruned: ranp.Pruned, verdict: Verdict) -> None:
 
 def _outputs(trace: ranp.Trace) -> dict[str, tuple[str, int]]:
     """The tensor and dimension that hold all output channels of a layer, where there is one."""
-    whole = [at for at in trace.layers if len(trace.dims.get((at.weight, at.out_dim), ())) == at.channels]
+    whole = [at for at in trace.layers if at.kind != "transposed" or at.groups == 1]
     return {at.name: (at.weight, at.out_dim) for at in whole}
 
 

@@ -35,7 +35,8 @@ PATTERNS: dict[str, str] = {
     "GroupNorm with any divisibility": "group_norm_fewer_groups group_norm_one_group_or_all group_norm_without_affine "
     "group_norm_before_grouped_conv group_norm_of_a_prime_width group_norm_of_odd_groups "
     "group_norm_of_thirty_two_groups group_norms_that_share_no_divisor group_norm_across_the_seam_of_a_concatenation "
-    "group_norm_by_function_with_written_groups group_norm_in_a_residual_branch",
+    "group_norm_by_function_with_written_groups group_norm_in_a_residual_branch group_norm_of_small_groups_in_a_stream "
+    "group_norms_of_one_count_over_a_concatenation group_norm_of_small_groups_without_affine",
     "split / chunk then cat": "chunk_gate chunk_concatenated_in_another_order split_by_size_and_added slice_half "
     "split_in_unequal_sizes split_in_written_sizes chunk_worked_on_and_concatenated chunk_in_a_hierarchy "
     "chunk_that_leaves_a_smaller_rest shares_in_a_loop_by_width",

@@ -47,9 +47,7 @@ INFEASIBLE: dict[float, dict[str, str]] = {
     0.8: {
         "3D-ShuffleNet v1": "splits and shuffles tie many channels together, each of which some layer needs",
         "3D-ShuffleNet v2": "splits and shuffles tie many channels together, each of which some layer needs",
-        "DiffusionModelUNet": "each group of a norm keeps a channel",
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
-        "UNETR++, places in order": "each of many groups of a norm keeps a channel",
     },
 }
 """Networks in which that share cannot go, since beyond it a layer would be empty, and why; the others are met."""

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 import ranp
 from ranp.tracing import PINNED, Group, Trace
+from ranp.tracing.cutting import cut_copy
 from ranp.tracing.groups import listed, places
 from ranp.tracing.trace import Cause, Layer
+from tests.support.oracles import slim_error
 from tests.support.topologies import TOPOLOGIES
 
 
@@ -101,6 +103,27 @@ def test_depthwise_and_grouped_convolutions_and_norms() -> None:
     assert (grouped_in.layers, tuple(map(str, grouped_in.through))) == (("3",), ("groups of 4",))
     assert (grouped_in.channels, grouped_in.classes) == (8, 4)
     assert tuple(map(str, grouped.equal)) == ("groups of a convolution (2) in 4",)
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_whole_groups_of_a_norm_go_where_there_are_many(affine: bool) -> None:
+    model = nn.Sequential(conv(1, 16), nn.GroupNorm(8, 16, affine=affine), conv(16, 2))
+    first, _ = traced(model).groups()
+    assert tuple(map(str, first.through)) == ("groups of a norm (8) in 1",)
+    assert (first.classes, first.equal) == (8, ())
+    plan = ranp.select(ranp.Scores({"0": torch.arange(16.0), "2": torch.ones(2)}), traced(model), sparsity=14 / 18)
+    slim = ranp.slim(model, plan)
+    assert plan.kept["0"] == (12, 13, 14, 15)
+    assert (slim[1].num_groups, slim[1].num_channels) == (2, 4)
+    assert slim_error(model, plan, torch.randn(2, 1, 6, 6)) < 1e-12
+
+
+def test_groups_of_a_norm_that_all_keep_some_stay_as_many() -> None:
+    """As plans do that were made when groups could not go."""
+    model = nn.Sequential(conv(1, 16), nn.GroupNorm(8, 16), conv(16, 2))
+    even = range(0, 16, 2)
+    slim = cut_copy(model, {"1.weight": {0: even}, "1.bias": {0: even}}, meta=False)
+    assert (slim[1].num_groups, slim[1].num_channels) == (8, 8)
 
 
 def test_shuffle_and_shared_module() -> None:

@@ -112,6 +112,37 @@ def test_a_class_that_lies_equally_often_in_every_piece_counts_once() -> None:
     assert [len(piece) for piece in entry] == [3, 3]
 
 
+def test_of_many_small_pieces_whole_ones_go() -> None:
+    space = LabelSpace()
+    a = space.new(12)
+    space.require_equal_counts(a, 6, "groups", "here", whole=True)
+    classes = space.resolve()
+    assert classes.pieces == ()
+    assert np.array_equal(classes.ids[a].reshape(6, 2), [[i, i] for i in range(1, 7)])
+    assert [wish.where for wish in classes.coupled] == ["here"]
+
+
+def test_of_few_large_pieces_each_keeps_as_many_as_every_other() -> None:
+    space = LabelSpace()
+    a = space.new(12)
+    space.require_equal_counts(a, 3, "groups", "here", whole=True)
+    (entry,) = space.resolve().pieces
+    assert len(entry) == 3
+
+
+def test_pieces_that_meet_go_whole_together_or_not_at_all() -> None:
+    space = LabelSpace()
+    a, b, c = space.new(12), space.new(12), space.new(8)
+    space.require_equal_counts(a, 4, "small", "here", whole=True)
+    space.require_equal_counts(np.concatenate([a, b]), 4, "large", "beside", whole=True)
+    space.require_equal_counts(c, 2, "large", "elsewhere", whole=True)
+    classes = space.resolve()
+    assert len(np.unique(classes.ids[a])) == 2  # six channels across the seam of groups of three
+    assert len(np.unique(classes.ids[b])) == 2
+    (entry,) = classes.pieces
+    assert np.array_equal(np.concatenate(entry), classes.ids[c])
+
+
 def test_constraints_that_cross_are_coupled_so_that_both_hold() -> None:
     space = LabelSpace()
     a = space.new(12)

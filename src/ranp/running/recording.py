@@ -95,17 +95,23 @@ class ModuleStack:
 
     Attributes:
         current: Its ``named_modules`` name; empty for the network itself and outside of a run.
+        module: The module itself.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._names: list[str] = [""]
+        self._running: list[tuple[str, nn.Module]] = [("", model)]
         self._hooks: list[RemovableHandle] = []
 
     @property
     def current(self) -> str:
         """Name of the innermost running module."""
-        return self._names[-1]
+        return self._running[-1][0]
+
+    @property
+    def module(self) -> nn.Module:
+        """The innermost running module."""
+        return self._running[-1][1]
 
     def __enter__(self) -> Self:
         for name, module in self._model.named_modules():
@@ -120,14 +126,14 @@ class ModuleStack:
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: Any) -> None:
-            self._names.append(name)
+            self._running.append((name, module))
 
         return enter
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         # always_call also fires when the forward pass dies, even before the matching entry.
-        if len(self._names) > 1:
-            self._names.pop()
+        if len(self._running) > 1:
+            self._running.pop()
 
 
 class LeafRecorder(ExitStack):

@@ -75,10 +75,12 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
             cut = nn.Parameter(cut, requires_grad=tensor.requires_grad)
         twins[id(tensor)] = cut.requires_grad_(tensor.requires_grad)
     copy = copy_model(model, meta=meta, twins=twins)
-    fresh = {id(twin) for twin in twins.values()}
+    fresh = {id(twins[id(known[name])]): by_dim for name, by_dim in keeps.items() if name in known}
     with torch.no_grad():  # a weight may be computed when it is asked for
         for module in copy.modules():
-            if not fresh.isdisjoint(map(id, (*module._parameters.values(), *module._buffers.values()))):
+            if not fresh.keys().isdisjoint(map(id, (*module._parameters.values(), *module._buffers.values()))):
+                if isinstance(module, nn.GroupNorm) and id(module.weight) in fresh:
+                    module.num_groups = _groups_left(module, fresh[id(module.weight)][0])
                 _mirror(module)
         for name, by_dim in keeps.items():
             if name not in known:
@@ -95,8 +97,8 @@ def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[in
         raise PlanMismatchError(
             f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
         )
-    if isinstance(module, nn.GroupNorm) and module.num_groups == module.num_channels:
-        module.num_groups = len(by_dim[0])
+    if isinstance(module, nn.GroupNorm):
+        module.num_groups = _groups_left(module, by_dim[0])
     value = getattr(module, attribute)
     cut = [len(by_dim[at]) if at in by_dim else part for at, part in enumerate(_parts(value))]
     if isinstance(value, partial):
@@ -106,6 +108,11 @@ def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[in
         setattr(module, attribute, cut if isinstance(value, list) else tuple(cut))
     else:
         setattr(module, attribute, cut[0])
+
+
+def _groups_left(norm: nn.GroupNorm, kept: Sequence[int]) -> int:
+    """In how many of its groups a norm keeps channels."""
+    return len({channel * norm.num_groups // norm.num_channels for channel in kept})
 
 
 def numbers_in(module: nn.Module | None, attribute: str) -> tuple[int, ...] | None:
@@ -164,8 +171,6 @@ def _mirrored(module: nn.Module) -> Iterator[tuple[str, Any]]:
         if sizes:
             yield "num_features", sizes[0]
     elif isinstance(module, nn.GroupNorm) and weight is not None:
-        if module.num_groups == module.num_channels:
-            yield "num_groups", weight.shape[0]
         yield "num_channels", weight.shape[0]
     elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and weight is not None:
         yield "normalized_shape", tuple(weight.shape)

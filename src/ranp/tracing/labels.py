@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,12 @@ class EqualCounts:
     pieces: tuple[Vector, ...]
     reason: str
     where: str
+    whole: bool = False
+    """True if a piece may also go as a whole."""
+
+    def by_piece(self) -> EqualCounts:
+        """The first of each piece, the second of each: coupled position by position, a piece stands or falls."""
+        return replace(self, pieces=tuple(np.stack(self.pieces, axis=1)))
 
 
 @dataclass(slots=True)
@@ -103,10 +109,13 @@ class LabelSpace:
         if labels is not None and labels.size:
             self.pins.append(PinNote(labels, reason, where, op, cause))
 
-    def require_equal_counts(self, labels: Vector, count: int, reason: str, where: str) -> None:
-        """Notes that each of so many pieces of equal length must keep as many indices as every other."""
+    def require_equal_counts(self, labels: Vector, count: int, reason: str, where: str, *, whole: bool = False) -> None:
+        """Notes that each of so many pieces of equal length must keep as many indices as every other.
+
+        With ``whole`` a piece may also lose all of them.
+        """
         if count > 1 and labels.any():
-            self.equal_counts.append(EqualCounts(tuple(labels.reshape(count, -1)), reason, where))
+            self.equal_counts.append(EqualCounts(tuple(labels.reshape(count, -1)), reason, where, whole))
 
     def resolve(self) -> Classes:
         """Works out classes, pins and the pieces that remain constraints."""
@@ -157,9 +166,13 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
 
     A note is met for free if every class lies equally often in every piece. It becomes a constraint if every class lies
     in exactly one piece and no other constraint cuts the same classes differently. Anything else is coupled position
-    by position across the pieces, which is always correct and only costs freedom.
+    by position across the pieces, which is always correct and only costs freedom. Where whole pieces may go and that
+    leaves more widths to choose from, they do.
     """
-    coupled: list[EqualCounts] = []
+    by_piece = _going_whole(parent, wishes)
+    wishes = [wish for wish, whole in zip(wishes, by_piece, strict=True) if whole is None]
+    coupled = [whole for whole in by_piece if whole is not None]
+    parent = _coupled(parent, coupled)
     while True:
         pinned_root = np.zeros_like(pinned)
         pinned_root[parent[pinned]] = True
@@ -180,20 +193,44 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
             number = np.cumsum(used) - 1  # 0 stays 0
             pieces = tuple(tuple(number[piece] for piece in entry) for entry in constraints if entry)
             return Classes(parent, number[ids], pieces, tuple(coupled))
-        first, rest = couple.pieces[0], couple.pieces[1:]
-        if any(len(piece) != len(first) for piece in rest):
+        if any(len(piece) != len(couple.pieces[0]) for piece in couple.pieces):
             for piece in couple.pieces:
                 pinned[piece[piece != FILLER]] = True
             continue
         coupled.append(couple)
-        a = np.concatenate([first] * len(rest))
-        b = np.concatenate(rest)
-        both = (a != FILLER) & (b != FILLER)
         before = parent
-        parent = components(parent, a[both], b[both])
+        parent = _coupled(parent, [couple])
         if np.array_equal(before, parent):  # already coupled, and still unequal: nothing may go
             for piece in couple.pieces:
                 pinned[piece[piece != FILLER]] = True
+
+
+def _coupled(parent: Vector, wishes: Sequence[EqualCounts]) -> Vector:
+    """The classes once the pieces of each note are one class position by position."""
+    if not wishes:
+        return parent
+    a = np.concatenate([wish.pieces[0] for wish in wishes for _ in wish.pieces[1:]])
+    b = np.concatenate([piece for wish in wishes for piece in wish.pieces[1:]])
+    both = (a != FILLER) & (b != FILLER)
+    return components(parent, a[both], b[both])
+
+
+def _going_whole(parent: Vector, wishes: Sequence[EqualCounts]) -> list[EqualCounts | None]:
+    """For each note, what couples every piece in itself, where pieces go as a whole.
+
+    A dimension of G pieces of n indices has n widths if all pieces keep equal counts, and G if whole ones go. Notes
+    that meet in some class are decided alike: where one of them has more pieces than indices in a piece, whole ones go.
+    """
+    found: list[EqualCounts | None] = [None] * len(wishes)
+    members = [np.concatenate(wish.pieces) if wish.whole else np.zeros(0, np.int64) for wish in wishes]
+    members = [labels[labels > RIGID] for labels in members]
+    firsts = [labels[:1].repeat(len(labels)) for labels in members]
+    if not any(map(len, members)):
+        return found
+    near = components(parent, np.concatenate(firsts), np.concatenate(members))
+    meeting = [int(near[labels[0]]) if len(labels) else FILLER for labels in members]
+    small = {at for at, wish in zip(meeting, wishes, strict=True) if len(wish.pieces) > len(wish.pieces[0])}
+    return [wish.by_piece() if at and at in small else None for at, wish in zip(meeting, wishes, strict=True)]
 
 
 def _judge(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ranp.running.operators import Operator, flat_tensors
 from ranp.tracing.labels import FILLER, RIGID, LabelSpace, Vector, has_filler
@@ -56,7 +57,7 @@ def wrap(dim: int, rank: int) -> int:
 class Op(Operator):
     """An operator that has just run: what rules read from and write to."""
 
-    __slots__ = ("carrier", "depthwise", "index", "on_layer", "out", "space", "split", "summed", "where")
+    __slots__ = ("carrier", "depthwise", "index", "module", "on_layer", "out", "space", "split", "summed", "where")
 
     def __init__(
         self,
@@ -66,13 +67,14 @@ class Op(Operator):
         out: Any,
         space: LabelSpace,
         where: str,
+        module: nn.Module,
         index: int,
         carrier: int,
         depthwise: bool | None,
         on_layer: Callable[[Op, Vector | None, Vector | None, Vector | None], None],
     ) -> None:
         super().__init__(func, args, kwargs)
-        self.out, self.space, self.where, self.index = out, space, where, index
+        self.out, self.space, self.where, self.module, self.index = out, space, where, module, index
         self.carrier = carrier
         self.depthwise = depthwise  # what the full network's convolution was; None: see for yourself
         self.on_layer = on_layer

@@ -128,7 +128,9 @@ class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         carrier = self.carriers.get(index, INNERMOST)
         if self.carriers_at:
             carrier = self.carriers_at.get(self._place(where, name), carrier)
-        op = Op(func, args, kwargs, out, self.space, where, index, carrier, depthwise, self._on_layer)
+        op = Op(
+            func, args, kwargs, out, self.space, where, self.stack.module, index, carrier, depthwise, self._on_layer
+        )
         found = rules.find(func)
         if found is not None:
             noted = len(self.space.left)

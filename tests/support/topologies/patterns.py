@@ -150,6 +150,27 @@ def group_norm_of_thirty_two_groups() -> nn.Module:
     )
 
 
+@PATTERNS.add(volume(), prunable="a stem b", kept="head", together=("stem inner",))
+def group_norm_of_small_groups_in_a_stream() -> nn.Module:
+    return between(lambda m, x: x + m.inner(F.relu(m.norm(x))), 12, inner=conv(12, 12), norm=nn.GroupNorm(6, 12))
+
+
+@PATTERNS.add(volume(), prunable="a stem p b", kept="head")
+def group_norms_of_one_count_over_a_concatenation() -> nn.Module:
+    """The way up of a diffusion network: groups of three channels across the seam of groups of two and of one."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        return m.both(torch.cat([m.one(x), m.two(m.p(x))], 1))
+
+    norms = {"one": nn.GroupNorm(6, 12), "two": nn.GroupNorm(6, 6), "both": nn.GroupNorm(6, 18)}
+    return between(body, 12, 18, p=conv(12, 6), **norms)
+
+
+@PATTERNS.add(volume(), prunable="a stem b", kept="head")
+def group_norm_of_small_groups_without_affine() -> nn.Module:
+    return between(lambda m, x: m.norm(x), 12, norm=nn.GroupNorm(4, 12, affine=False))
+
+
 @PATTERNS.add(volume(), prunable="a b", kept="stem head")
 def group_norms_that_share_no_divisor() -> nn.Module:
     """Widths must be multiples of three and of four: of twelve channels, none can go."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
 from ranp.running.operators import flat_tensors
 from ranp.tracing.labels import Vector
@@ -58,26 +59,27 @@ def masked_batch_norm(op: MaskedOp) -> Any:
 
 @rule("native_group_norm", "group_norm")
 def group_norm(op: Op) -> None:
-    """Group norm: groups must keep equal counts, unless each is a single channel."""
+    """Group norm: groups keep equal counts; or whole groups go, since a module can be told how many it has left."""
     x, groups = op["input"], op["group"] or op["num_groups"]
     labels = others(x, [1])
     if x.shape[1] != 1:
         vector = labels[1] = _joined(op, labels_of(x).get(1), ("weight", "bias"))
         if vector is not None and 1 < groups < x.shape[1]:
-            op.space.require_equal_counts(vector, groups, f"groups of a norm ({groups})", op.where)
+            whole = isinstance(op.module, nn.GroupNorm)
+            op.space.require_equal_counts(vector, groups, f"groups of a norm ({groups})", op.where, whole=whole)
     op.emit(labels, _first(op))
 
 
 @masked("native_group_norm")
 def masked_group_norm(op: MaskedOp) -> Any:
     """Statistics over the channels that stay."""
-    x, channels = op["input"], op["input"].shape[1]
-    if op.stays(x, 1) is None:
+    x, stays = op["input"], op.stays(op["input"], 1)
+    if stays is None:
         return op.run()
     small = op.taken(x, [1]).contiguous()
     changes = {name: op.taken(op[name], [1], x, 1) for name in ("weight", "bias")}
-    group = small.shape[1] if op["group"] == channels else op["group"]
-    out = op.run({**changes, "input": small, "C": small.shape[1], "group": group})
+    left = stays.reshape(op["group"], -1).any(axis=1).sum()
+    out = op.run({**changes, "input": small, "C": small.shape[1], "group": int(left)})
     return (op.put_back(out[0], x, [1]), *out[1:])
 
 
