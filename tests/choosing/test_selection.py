@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import ranp
 from ranp.choosing.plan import Plan
 from ranp.choosing.selection import Selection, max_sparsity, select
 from ranp.errors import InfeasibleError, PlanMismatchError, UnsupportedError
@@ -303,6 +306,19 @@ def test_a_class_that_is_held_twice_keeps_both_places() -> None:
         plan = select(scores_of(trace, {"twice": twice, "once": [1] * 4}), trace, sparsity=1 - 2 / 14)
         assert plan.kept["once"] == kept
         assert plan.kept["twice"] == tuple(place for channel in kept for place in (2 * channel, 2 * channel + 1))
+
+
+def test_widths_are_bounded_and_rounded_by_channels_where_several_go_at_once() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 24, 1), nn.GroupNorm(8, 24), nn.Conv2d(24, 2, 1))
+    trace = ranp.trace(model, torch.zeros(1, 1, 4, 4))  # eight groups of three
+    scores = Scores({"0": torch.arange(1.0, 25.0), "2": torch.ones(2)})
+
+    def width(**options: int) -> int:
+        return select(scores, trace, sparsity=1 - 4 / 26, **options).widths["0"]
+
+    assert width() == 6
+    assert [width(min_channels=least) for least in (6, 7, 9, 10)] == [6, 9, 9, 12]
+    assert [width(round_to=multiple) for multiple in (2, 3, 4, 6, 9)] == [6, 6, 12, 6, 9]
 
 
 def test_pieces_keep_equal_numbers_and_reach_the_sparsity() -> None:

@@ -123,9 +123,10 @@ def needs(
         place = _rank_in(block, wanted, -best)
         order = np.lexsort((place, block))[np.count_nonzero(~loose) :]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(block[order], minlength=1))])
-        base = place[order] - place[order] % round_to
+        each = _channels_of_a_class(coupling)[block[order]]
+        base = place[order] - place[order] % (round_to // np.gcd(round_to, each))
         sources = wanted[order[offsets[block[order]] + base]]
-        kept[order] = np.where(base < min_channels, ALWAYS, sources)
+        kept[order] = np.where(base * each < min_channels, ALWAYS, sources)
     else:
         kept[loose & (rank == 0)] = ALWAYS
     for entry in coupling.layout.pieces:
@@ -180,6 +181,20 @@ def nearest(coupling: Coupling, need: Floats, budget: float, target: float, leas
         if distance < miss:
             stays, miss = other, distance
     return stays
+
+
+def _channels_of_a_class(coupling: Coupling) -> Ints:
+    """For each block, how many channels of a layer every class of it holds; 1 where they differ."""
+    blocks = int(coupling.block.max(initial=-1)) + 1
+    if not coupling.layout.repeats:
+        return np.ones(blocks, np.int64)
+    position = np.flatnonzero(coupling.voting)
+    pairs = coupling.layout.layer[position] * coupling.size + coupling.classes[position]
+    held, counts = np.unique(pairs, return_counts=True)
+    fewest, most = np.full(blocks, len(pairs)), np.zeros(blocks, np.int64)
+    for extreme, values in ((np.minimum, fewest), (np.maximum, most)):
+        extreme.at(values, coupling.block[held % coupling.size], counts)
+    return np.where(fewest == most, most, 1)
 
 
 def _leave_every_tensor_something(coupling: Coupling, kept: Floats, best: Floats) -> None:
