@@ -257,7 +257,7 @@ def test_layers_that_fail_the_check_are_kept_and_said_to_be(monkeypatch, caplog)
         nn.Conv3d(1, 8, 1), nn.ReLU(), nn.Conv3d(8, 8, 1), nn.ReLU(), nn.Conv3d(8, 8, 1), nn.ReLU(), nn.Conv3d(8, 2, 1)
     )
     batches = [(torch.randn(2, 1, 4, 4, 4), None)]
-    right = ranp.pruning.check
+    right = ranp.verification.check
 
     def distrustful(tracer: Tracer, plan: ranp.Plan, slim: nn.Module, **options: object) -> ranp.Verification:
         if plan.widths["2"] == 8:
@@ -267,7 +267,7 @@ def test_layers_that_fail_the_check_are_kept_and_said_to_be(monkeypatch, caplog)
         failure = Failure(False, index, "strange", "strange")
         return ranp.Verification(False, 1.0, True, False, "strange numbers", failure)
 
-    monkeypatch.setattr(ranp.pruning, "check", distrustful)
+    monkeypatch.setattr(ranp.verification, "check", distrustful)
     monkeypatch.setattr(Tracer, "relearned", lambda tracer, failure: tracer.assembled(tracer.settle()))
     found = ranp.prune(model, batches, lambda output, _: output.square().mean(), sparsity=0.5, method="layerwise")
     assert found.plan.widths == {"0": 4, "2": 8, "4": 4, "6": 2}
@@ -278,19 +278,3 @@ def test_layers_that_fail_the_check_are_kept_and_said_to_be(monkeypatch, caplog)
     monkeypatch.setattr(Tracer, "keeping", lambda tracer, names, reason: tracer.assembled(tracer.settle()))
     with pytest.raises(ranp.UnsupportedError, match=r"strange numbers. Keep these layers .*\(2\) whole, with keep="):
         ranp.prune(model, batches, lambda output, _: output.square().mean(), sparsity=0.5, method="layerwise")
-
-
-def test_what_a_step_needs_is_told_on_request_and_not_twice() -> None:
-    result = prune(step=ranp.TrainingStep(batch=3, optimiser="sgd"))
-    assert not result.report.spent()
-    told = result.with_step(timed=True)
-    memory, time = told.report.spent()
-    assert (memory.before, memory.after) == tuple(found.peak for found in result.training_memory())
-    assert memory.quantity.name == "train-memory"
-    assert time.quantity.name == "step-time"
-    assert time.before > 0
-    assert time.after > 0
-    assert "one training step: 2x1x8x8x8, batch 3, sgd, float32" in str(told.report)
-    assert told.plan is result.plan
-    within = prune(sparsity=None, budget="train-memory=90%")
-    assert within.with_step() is within

@@ -28,7 +28,7 @@ SQUARES = {1: 1, 2: 4, 3: "three is refused", 4: 16}
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_item_is_done_and_a_refusal_stops_no_other(jobs: int) -> None:
     told: list[tuple[str, int, int, str]] = []
-    found = side_by_side(pieces.square, [1, 2, 3, 4], jobs=jobs, told=lambda *message: told.append(message))
+    found = side_by_side(pieces.square, [1, 2, 3, 4], jobs=jobs, progress=lambda *message: told.append(message))
     assert outcomes(found) == SQUARES
     assert {message[:3] for message in told} == {("square", item, 9) for item in SQUARES}
     assert (str(os.getpid()) in {message[3] for message in told}) == (jobs == 1)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:  # every public name, written once: what is below reads it fro
     from ranp.errors import StorageError as StorageError
     from ranp.errors import UnsupportedError as UnsupportedError
     from ranp.options import Options as Options
-    from ranp.pruning import Pruned as Pruned
     from ranp.pruning import prune as prune
+    from ranp.reporting.pruned import Pruned as Pruned
     from ranp.reporting.report import Report as Report
     from ranp.running.checkpointing import checkpointed as checkpointed
     from ranp.scoring.criteria import Criterion as Criterion

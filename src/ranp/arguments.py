@@ -203,11 +203,11 @@ def blamed(whose: str, when: str = "", error: type[RanpError] = DataError) -> It
     except Exception as cause:  # It may raise anything.
         check = "Check" if _place(cause)[0] is None else "That is your code: check"
         raise error(
-            f"{whose} failed{f' {when}' if when else ''}: {told(cause)}. {check} it and what it is given."
+            f"{whose} failed{f' {when}' if when else ''}: {described(cause)}. {check} it and what it is given."
         ) from cause
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """An error of the user's code on one line: its type, its first line, and the user's own line that raised it.
 
     Frames of the user's files come first, then of other packages; those of Python, torch and this package say nothing.

@@ -196,17 +196,17 @@ class Options:
 
         is_timed = any(budget.quantity.is_measured for budget in self.budgets)
         if isinstance(self.round_to, str):
-            told = asked("round_to", self.round_to)
+            given = asked("round_to", self.round_to)
             if self.round_to != "auto":
-                raise UnsupportedError(f"{told} is not allowed. Pass a whole number from 1 on, or 'auto'.")
+                raise UnsupportedError(f"{given} is not allowed. Pass a whole number from 1 on, or 'auto'.")
             if not is_timed:
-                raise UnsupportedError(f"{told} chooses by time. Pass a budget of step-time or latency, or a number.")
+                raise UnsupportedError(f"{given} chooses by time. Pass a budget of step-time or latency, or a number.")
         if self.fill is None:
             return is_timed
         arguments.choice("fill", self.fill, FILLS)
         if self.fill == "time" and not self.budgets:
-            told = asked("fill", self.fill)
-            raise UnsupportedError(f"{told} widens layers within a budget. Pass {asked('budget')}, or leave it out.")
+            given = asked("fill", self.fill)
+            raise UnsupportedError(f"{given} widens layers within a budget. Pass {asked('budget')}, or leave it out.")
         return self.fill == "time"
 
     def check_amount(self) -> None:

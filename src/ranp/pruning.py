@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -16,14 +16,11 @@ from ranp.choosing.methods import STRENGTH
 from ranp.choosing.plan import Plan
 from ranp.choosing.shortfall import shortfall
 from ranp.costs.measuring import Costs
-from ranp.costs.memory import Footprint, peak
 from ranp.costs.quantities import needs_loss
 from ranp.costs.step import StepSetup, TrainingStep, target_for
-from ranp.costs.timing import Stepper, ratio, seconds
-from ranp.costs.tuning import Tuned, tuned
-from ranp.errors import UnsupportedError, asked
 from ranp.options import Options
 from ranp.progress import Progress
+from ranp.reporting.pruned import Pruned
 from ranp.reporting.report import Report
 from ranp.running.calling import unwrap
 from ranp.scoring.noise import Watched
@@ -31,107 +28,12 @@ from ranp.scoring.passes import Loss, check_settings, first_batch
 from ranp.scoring.score import score
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan
-from ranp.slimming.verification import Verification, check
-from ranp.tables import html
+from ranp.slimming.verification import slim_and_check
 from ranp.tracing import Trace
 from ranp.tracing.heads import BOTH
 from ranp.tracing.tracer import Tracer
 
 logger = logging.getLogger(__name__)
-
-CHECK_FLOPS = 8e9
-"""The numeric check inside ``prune`` runs at a size that costs no more; ``ranp.verify`` has no such limit."""
-SPARING = 0.01
-"""With checkpointing, where memory is short, it costs no more than this share of the network's FLOPs either."""
-ROUNDS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """What ``prune`` returns.
-
-    Attributes:
-        model: The slim network: dense, ordinary, trainable.
-        plan: What was kept; save it, edit it, apply it to another size.
-        scores: The scores that decided, after weighting.
-        raw: The scores before it; a sweep over sparsities or methods needs no others.
-        report: Before and after, layer by layer; ``print`` it.
-        trace: What the run of the network told.
-        verification: What the checks of the slim network found.
-        setup: The full network, the example, and what a training step is.
-    """
-
-    model: nn.Module
-    plan: Plan
-    scores: Scores
-    report: Report
-    trace: Trace
-    verification: Verification
-    raw: Scores
-    setup: StepSetup
-
-    def _repr_html_(self) -> str:
-        return html([f"a slim {type(unwrap(self.model)).__name__}", *self.report.sections()])
-
-    def training_memory(self) -> tuple[Footprint, Footprint]:
-        """What a training step of the full and of the slim network needs at its peak, predicted.
-
-        Raises:
-            UnsupportedError: The network does not run without data.
-        """
-        before, after = (peak(self.setup.trace(network)) for network in (self.setup.model, self.model))
-        return before, after
-
-    def tune(self, *, compile_seconds: float = 0.0) -> Tuned:
-        """The fastest way to run the slim network on this machine, measured; see ``ranp.tune``.
-
-        Raises:
-            UnsupportedError: The network does not run on the example.
-        """
-        return tuned(self.setup, self.model, compile_seconds=compile_seconds)
-
-    def tuned(self) -> Pruned:
-        """The same, with that way in the report; without, where the network does not run on the example."""
-        try:
-            found = self.tune()
-        except UnsupportedError as error:
-            logger.info("how the slim network runs fastest is not known: %s", error)
-            return self
-        return self._telling(tuned={**asdict(found), "ratios": dict(found.ratios)})
-
-    def step_times(self) -> tuple[float, float]:
-        """Seconds of a training step of the full and of the slim network, measured in turn on this machine.
-
-        Raises:
-            UnsupportedError: The network does not run on the example.
-        """
-        with Stepper(self.setup, self.setup.model) as full, Stepper(self.setup, self.model) as slim:
-            before = seconds(full)
-            return before, before * ratio(slim, full)
-
-    def with_step(self, *, timed: bool = False) -> Pruned:
-        """The same, with what a training step needs in the report: its peak, predicted; ``timed``, its time, measured.
-
-        What a budget has told already is not told again, nor what a network does not tell on this example.
-        """
-        known = {entry["resource"] for entry in self.report.settings.get("budget", ())}
-
-        def peaks() -> tuple[float, float]:
-            before, after = self.training_memory()
-            return before.peak, after.peak
-
-        told, ways = [], {"train-memory": peaks, **({"step-time": self.step_times} if timed else {})}
-        for name, way in ways.items():
-            if name not in known:
-                try:
-                    told.append({"resource": name, **dict(zip(("before", "after"), way(), strict=True))})
-                except UnsupportedError as error:
-                    logger.info("%s is not known: %s", name, error)
-        return self._telling(of_step=told, step=self.setup.to_dict()) if told else self
-
-    def _telling(self, **settings: Any) -> Pruned:
-        """The same, with more in the report."""
-        return replace(self, report=replace(self.report, settings={**self.report.settings, **settings}))
 
 
 @torch.inference_mode(False)  # what is made inside could not be followed, nor trained
@@ -247,12 +149,12 @@ def prune_scored(
         costs = how.costs(trace, options.resource, setup, convention=options.convention)
     scores = how.weigh(raw, costs, options.strength)
     init = options.init if isinstance(options.init, str) else "function"
-    told: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init, "convention": options.convention}
+    made_by: dict[str, Any] = {"method": how.name, "mode": options.mode, "init": init, "convention": options.convention}
     if tracer.attention != BOTH:
-        told["attention"] = tracer.attention
+        made_by["attention"] = tracer.attention
     if costs is not None:
-        told |= {"resource": costs.resource, "strength": STRENGTH if options.strength is None else options.strength}
-    told |= settings or {}
+        made_by |= {"resource": costs.resource, "strength": STRENGTH if options.strength is None else options.strength}
+    made_by |= settings or {}
 
     def chosen(trace: Trace) -> Plan:
         selection = options.selection(scores, trace)
@@ -261,48 +163,20 @@ def prune_scored(
                 selection,
                 options.budgets,
                 setup,
-                settings=told,
+                settings=made_by,
                 convention=options.convention,
                 fill=options.fills,
                 floor=options.floor,
             )
-        remembered = {**selection.made_by, "exact": options.exact, **told}
+        remembered = {**selection.made_by, "exact": options.exact, **made_by}
         return selection.plan(options.sparsity, exact=options.exact, settings=remembered)
 
-    plan, copied, trace, verification = _verified(model, tracer, trace, chosen, sparing=options.checkpointing)
-    if verification.ok is None and not options.unchecked:
-        raise UnsupportedError(
-            f"the slim network could not be checked: {verification.where}. Pass another {asked('example')}, one on "
-            f"which the network gives finite outputs that vary, or {asked('unchecked', True)} to take it as it is."
-        )
-    network = copied
+    plan, network, trace, verification = slim_and_check(
+        model, tracer, trace, chosen, sparing=options.checkpointing, unchecked=options.unchecked
+    )
     if options.init != "copy":
         network = apply_plan(model, plan, example=example, init=options.init, seed=options.seed)
     report = Report.of(model, trace, plan, network, example, verification, convention=options.convention)
     pruned = Pruned(network, plan, scores, report, trace, verification, raw, setup)
     why = "" if options.sparsity is None else shortfall(plan, options.selection(scores, trace))
-    return pruned._telling(shortfall=why) if why else pruned
-
-
-def _verified(
-    model: nn.Module, tracer: Tracer, trace: Trace, chosen: Callable[[Trace], Plan], *, sparing: bool
-) -> tuple[Plan, nn.Module, Trace, Verification]:
-    """Slims and checks; a failed check teaches the next choice, and in the last resort layers stay whole."""
-    flops = min(CHECK_FLOPS, SPARING * sum(op.flops for op in trace.ops)) if sparing else CHECK_FLOPS
-    for round_ in range(ROUNDS + 1):
-        plan = chosen(trace)
-        copied = apply_plan(model, plan, example=tracer.example)
-        verification = check(tracer, plan, copied, budget=flops, sparing=sparing)
-        if verification.ok is not False:
-            return plan, copied, trace, verification
-        blamed = tracer.layers_to_blame(verification.failure)
-        if round_ < ROUNDS - 1 or not blamed:
-            logger.info("the slim network failed its check, trying again: %s", verification.where)
-            trace = tracer.relearned(verification.failure)
-        else:
-            logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), verification.where)
-            trace = tracer.keeping(blamed, "a check failed with fewer of its channels")
-    named = f"these layers and those that feed them ({', '.join(blamed)})" if blamed else "layers near it"
-    raise UnsupportedError(
-        f"no correct slim network was found: {verification.where}. Keep {named} whole, with {asked('keep')}."
-    )
+    return pruned.with_settings(shortfall=why) if why else pruned

@@ -41,7 +41,7 @@ def side_by_side(
     *,
     jobs: int = 1,
     cluster: str | None = None,
-    told: Labelled | None = None,
+    progress: Labelled | None = None,
 ) -> Iterator[tuple[Item, Value | RanpError]]:
     """Does the work on every item and yields what came out, or why it could not be done, as soon as it is known.
 
@@ -52,20 +52,20 @@ def side_by_side(
         cluster: Address of a Dask scheduler (``tcp://host:8786``), its file, or ``slurm``, ``pbs`` or ``lsf``:
             workers that dask-jobqueue starts as its own configuration says. A worker that dies is replaced, and what it
             did is done again.
-        told: Takes the progress of work in this process and in its pool.
+        progress: Takes the progress of work in this process and in its pool.
 
     Raises:
         UnsupportedError: The cluster cannot be used.
         RanpError: A process of the pool was killed.
     """
-    told = told or silent
+    progress = progress or silent
     if cluster is not None:
         yield from _on_cluster(work, items, cluster, jobs)
     elif jobs == 1 or len(items) < 2:
         for item in items:
-            yield item, _outcome(partial(work, item, told))
+            yield item, _outcome(partial(work, item, progress))
     else:
-        yield from _in_pool(work, items, jobs, told)
+        yield from _in_pool(work, items, jobs, progress)
 
 
 def check_all_ran(failed: Mapping[str, RanpError], total: int) -> None:
@@ -85,13 +85,13 @@ def check_all_ran(failed: Mapping[str, RanpError], total: int) -> None:
 
 
 def _in_pool(
-    work: Work[Item, Value], items: Sequence[Item], jobs: int, told: Labelled
+    work: Work[Item, Value], items: Sequence[Item], jobs: int, progress: Labelled
 ) -> Iterator[tuple[Item, Value | RanpError]]:
     context = multiprocessing.get_context("spawn")
     messages: Any = context.Queue()
     jobs = min(jobs, len(items))
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    with _listening(messages, told), ProcessPoolExecutor(jobs, context, _begin, (threads, messages)) as pool:
+    with _listening(messages, progress), ProcessPoolExecutor(jobs, context, _begin, (threads, messages)) as pool:
         futures = {pool.submit(_with_progress, work, item): item for item in items}
         try:
             for future in as_completed(futures):
@@ -139,12 +139,12 @@ def _begin(threads: int, messages: Any) -> None:
 
 
 @contextmanager
-def _listening(messages: Any, told: Labelled) -> Iterator[None]:
+def _listening(messages: Any, progress: Labelled) -> Iterator[None]:
     """Passes on what the processes of the pool tell."""
 
     def listen() -> None:
         while (message := messages.get()) is not None:
-            told(*message)
+            progress(*message)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()

@@ -25,13 +25,13 @@ def shortfall(plan: Plan, selection: Selection) -> str:
     if selection.min_channels > 1 or selection.round_to > 1:
         reasons.append("widths are rounded up")
     why = f": {', and '.join(reasons)}" if reasons else ""
-    told, flag = f"{found.requested:.2%} asked for, {found.of_channels:.2%} removed{why}", asked("exact", True)
+    text, flag = f"{found.requested:.2%} asked for, {found.of_channels:.2%} removed{why}", asked("exact", True)
     try:
         exact = selection.plan(found.requested, exact=True).sparsity
         if exact.removed <= found.removed:
-            return f"{told}; {flag} removes no more here."
+            return f"{text}; {flag} removes no more here."
         shares = f"{exact.of_channels:.2%}, {exact.of_prunable:.2%} of the {exact.prunable} prunable"
         instead = f"{flag} removes {exact.removed} of {exact.channels} channels ({shares})"
     except InfeasibleError:
         instead = f"even {flag} removes no more than {selection.max_share():.2%} of the {found.prunable} prunable ones"
-    return f"{told}; {instead}."
+    return f"{text}; {instead}."

@@ -169,14 +169,14 @@ def _written(console: Console, doing: str) -> Iterator[Callable[[str, int, int |
     def write(*, last: bool = False) -> None:
         with lock:
             now = time.monotonic()
-            told = [paces[name].line(name, now, words) for name, words in remarks.items()]
+            lines = [paces[name].line(name, now, words) for name, words in remarks.items()]
             remarks.clear()
             busy = next((name for name in reversed(paces) if not paces[name].is_over), None)
-            if not told and not last:
+            if not lines and not last:
                 so_far = f"{doing}, {duration(now - begun)} so far"
-                told = [so_far if busy is None else paces[busy].line(busy, now)]
+                lines = [so_far if busy is None else paces[busy].line(busy, now)]
         with suppress(OSError):  # nobody reads any more
-            for line in told:
+            for line in lines:
                 console.print(line)
 
     def keep_writing() -> None:

@@ -73,7 +73,7 @@ def reproduce(
                 cluster=cluster,
                 share=share,
                 device=device,
-                told=progress,
+                progress=progress,
                 command=_command(name),
             )
     if as_json:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ranp.paper.training import Pruning, Run
     from ranp.paper.training.runs import Setting
-    from ranp.pruning import Pruned
+    from ranp.reporting.pruned import Pruned
 
 _PRUNE, _TRAIN = "What to prune", "How to train"
 _OWN = ("init", "seed", "max_batches")

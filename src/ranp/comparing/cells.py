@@ -53,8 +53,8 @@ class Cell:
     @property
     def decision(self) -> str:
         """Names what is decided before training: it is the same at every learning rate."""
-        told = json.dumps([self.arm.to_dict(), self.budget, self.seed], sort_keys=True)
-        return "-".join([_plain(self.arm.name), _plain(self.budget) or "full", str(self.seed), _digest(told)])
+        text = json.dumps([self.arm.to_dict(), self.budget, self.seed], sort_keys=True)
+        return "-".join([_plain(self.arm.name), _plain(self.budget) or "full", str(self.seed), _digest(text)])
 
     @property
     def id(self) -> str:
@@ -124,7 +124,7 @@ class Place:
         return self.folder / "cells" / f"{cell.id}.json"
 
 
-def run_cell(cell: Cell, told: Labelled = silent, *, subject: Subject, place: Place) -> Outcome:
+def run_cell(cell: Cell, progress: Labelled = silent, *, subject: Subject, place: Place) -> Outcome:
     """Runs a cell, or reads what came out of it.
 
     Raises:
@@ -145,7 +145,7 @@ def run_cell(cell: Cell, told: Labelled = silent, *, subject: Subject, place: Pl
         folder = place.folder / "training" / cell.id
         folder.mkdir(parents=True, exist_ok=True)
         label = f"{cell.arm.name} {cell.budget} seed {cell.seed} lr {cell.lr:g}"
-        training = Training(cell.seed, cell.lr, folder, lambda done, total: told(label, done, total, ""))
+        training = Training(cell.seed, cell.lr, folder, lambda done, total: progress(label, done, total, ""))
         begun = time.perf_counter()
         figures = subject.trained(network, training)
         outcome = Outcome(cell, figures, time.perf_counter() - begun, decision)

@@ -170,10 +170,10 @@ class _Study:
         budgets: Sequence[str],
         jobs: int,
         cluster: str | None,
-        told: Labelled,
+        progress: Labelled,
     ) -> None:
         self.subject, self.place, self.arms, self.budgets = subject, place, arms, budgets
-        self.jobs, self.cluster, self.told = jobs, cluster, told
+        self.jobs, self.cluster, self.progress = jobs, cluster, progress
 
     def begin(self) -> None:
         """Refuses a folder whose cells were run by other code, and functions that no other process could import."""
@@ -211,7 +211,7 @@ class _Study:
         for number, (cell, found) in enumerate(side_by_side(work, cells, jobs=self.jobs, cluster=self.cluster), 1):
             if isinstance(found, RanpError):
                 raise type(found)(f"arm {cell.arm.name!r}: {found}") from found
-            self.told("arm", number, len(cells), f"{cell.arm.name} {cell.budget}".strip())
+            self.progress("arm", number, len(cells), f"{cell.arm.name} {cell.budget}".strip())
 
     def pairs(self) -> Iterator[tuple[Arm, str]]:
         """Arms and budgets, but for random vectors of widths; the full network has no budget."""
@@ -245,14 +245,14 @@ class _Study:
         left = [cell for cell in dict.fromkeys(cells) if not self.place.outcome(cell).is_file()]
         failed, done = dict[str, RanpError](), len(cells) - len(left)
         work = partial(run_cell, subject=self.subject, place=self.place)
-        for cell, found in side_by_side(work, left, jobs=self.jobs, cluster=self.cluster, told=self.told):
+        for cell, found in side_by_side(work, left, jobs=self.jobs, cluster=self.cluster, progress=self.progress):
             done += 1
             if isinstance(found, RanpError):
                 failed[cell.id] = found
-                self.told("failed", done, len(cells), f"{cell.id}: {found}")
+                self.progress("failed", done, len(cells), f"{cell.id}: {found}")
             else:
                 words = ", ".join(f"{name} {value:.4g}" for name, value in found.figures.items())
-                self.told("cell", done, len(cells), f"{cell.id}: {words}")
+                self.progress("cell", done, len(cells), f"{cell.id}: {words}")
         check_all_ran(failed, len(cells))
         return [read(cell, self.place) for cell in cells]
 
@@ -300,9 +300,9 @@ class _Study:
                             found[key] = ratio(slim, whole, QUICK)
                         value = {"ratios": found, "step": asdict(setup.step)}
                         atomic.write_json(path, value, kind=KIND, version=VERSION)
-                        self.told("step time", number, len(missing), f"{arm.name} {budget}: {found[key]:.3f}")
+                        self.progress("step time", number, len(missing), f"{arm.name} {budget}: {found[key]:.3f}")
             except UnsupportedError as error:  # such as a network that needs more than its inputs
-                self.told("step time", len(missing), len(missing), f"not measured: {error}")
+                self.progress("step time", len(missing), len(missing), f"not measured: {error}")
                 return {}
         return {(arm.name, budget): found[key] for key, (arm, budget) in keys.items()}
 

@@ -90,8 +90,8 @@ class TaskTraining:
         with joined(self.device) as team:
             run = f"{self.fingerprint} {training.folder.name}"
             engine = Engine(self.task(), recipe, network, training.folder, run, team, _steps(training))
-            told = engine.train(resume=True)
-        every = told or records(training.folder)
+            found = engine.train(resume=True)
+        every = found or records(training.folder)
         return dict(next(record["valid"] for record in reversed(every) if record.get("valid")))
 
 

@@ -227,7 +227,7 @@ def _on_a_copy(
             if any(tensor.device.type == "meta" for tensor in calling.tensors_in((example, list(model.parameters())))):
                 raise UnsupportedError(
                     f"{type(model).__name__} does not run on this example without data"
-                    f" ({arguments.told(error)}); pass a model and an example that hold data,"
+                    f" ({arguments.described(error)}); pass a model and an example that hold data,"
                     " or an example of the right shape"
                 ) from error
             logger.info("%s needs data to run (%s); running a copy for real", type(model).__name__, brief(error))
@@ -236,7 +236,7 @@ def _on_a_copy(
             return act(copies.copy_model(model, meta=False), inputs, nullcontext())
         except Exception as error:
             raise UnsupportedError(
-                f"{type(model).__name__} does not run on the example ({arguments.told(error)}); pass the inputs"
+                f"{type(model).__name__} does not run on the example ({arguments.described(error)}); pass the inputs"
                 " of one call: a tensor, a tuple of arguments or a dict of keywords"
             ) from error
 

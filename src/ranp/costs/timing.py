@@ -127,7 +127,8 @@ class Stepper:
                     what = "an inference" if inference else "a training step"
                     raise UnsupportedError(
                         f"{type(network).__name__} cannot run {what} here, so its time cannot be measured "
-                        f"({arguments.told(error)}). Pass an example on which it runs, of a size that fits in memory."
+                        f"({arguments.described(error)}). Pass an example on which it runs, of a size that fits in "
+                        "memory."
                     ) from error
 
     def _begin(

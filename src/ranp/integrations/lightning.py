@@ -29,7 +29,8 @@ from ranp.choosing.plan import Plan
 from ranp.errors import DataError, PlanMismatchError, RanpError, UnsupportedError, unknown_name
 from ranp.integrations.lightning_step import HOW, OwnStep, as_pair, check_trainer, in_front, state_kept, step_of
 from ranp.integrations.placing import apply, differs, is_slim, network_of, replace
-from ranp.pruning import Pruned, prune
+from ranp.pruning import prune
+from ranp.reporting.pruned import Pruned
 from ranp.reporting.report import Report
 from ranp.running.calling import map_tensors, plain_tensor
 from ranp.running.randomness import reseed, untouched_rng

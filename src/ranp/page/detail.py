@@ -191,9 +191,9 @@ def _why(study: Study, key: str, stages: Sequence[str]) -> Chart:
 
 def _tuned(report: Report) -> Table | None:
     """The ways to run the slim network that were timed; None where none was."""
-    if not (told := report.settings.get("tuned")):
+    if not (stored := report.settings.get("tuned")):
         return None
-    found = Tuned(**told)
+    found = Tuned(**stored)
     rows = [(way, f"{time:.3f}", "fastest" if way == found.name else "") for way, time in found.ratios.items()]
     caption = "Time of a step of the slim network over that of the plain way, measured where it was pruned."
     return table_of(caption, ("way to run it", "time", ""), rows, left=(0, 2))

@@ -107,8 +107,9 @@ class StoredRun:
     @property
     def training_key(self) -> str:
         """The same for runs of the same network whose training step is the same, too."""
-        told = self.recipe.get("recipe")
-        step = {name: value for name, value in told.items() if name != "seed"} if isinstance(told, Mapping) else None
+        stored, step = self.recipe.get("recipe"), None
+        if isinstance(stored, Mapping):
+            step = {name: value for name, value in stored.items() if name != "seed"}
         return json.dumps([self.network_key, step], sort_keys=True)
 
 

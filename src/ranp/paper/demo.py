@@ -133,18 +133,18 @@ def run(
         UnsupportedError: The folder holds a demonstration with other settings.
     """
     settings, folder = Settings() if settings is None else settings, Path(out)
-    task, told = tasks.get("shapenet"), progress or silent
+    task, progress = tasks.get("shapenet"), progress or silent
     names = (FULL, *METHODS)
     work = partial(_begun, settings=settings, folder=folder)
-    for number, (name, refused) in enumerate(side_by_side(work, names, jobs=jobs, told=told), 1):
+    for number, (name, refused) in enumerate(side_by_side(work, names, jobs=jobs, progress=progress), 1):
         if refused is not None:
             raise refused
-        told("network", number, len(names), name)
+        progress("network", number, len(names), name)
     runs = {name: _trained(name, settings, folder) for name in names}
     networks = {name: one.model for name, one in runs.items()}
     samples = task.train_data(settings.size, settings.train_objects, settings.seed)
     batch = default_collate([samples[index % len(samples)] for index in range(settings.batch)])
-    seconds = step_seconds(networks, task, (batch[0], batch[1]), settings.rounds, under("timing", told))
+    seconds = step_seconds(networks, task, (batch[0], batch[1]), settings.rounds, under("timing", progress))
     contenders = tuple(_contender(name, one, seconds[name], task, settings) for name, one in runs.items())
     notes = (_story(settings, contenders), *_notes(settings))
     comparison = Comparison(contenders, _guess(task, settings), notes, _recipe(settings))
@@ -154,9 +154,9 @@ def run(
     return Demonstration(folder, comparison, runs, written)
 
 
-def _begun(name: str, told: Labelled, *, settings: Settings, folder: Path) -> None:
+def _begun(name: str, progress: Labelled, *, settings: Settings, folder: Path) -> None:
     """Trains a network in whatever process this is; the run lies in its folder then."""
-    _trained(name, settings, folder, of_run(name, told))
+    _trained(name, settings, folder, of_run(name, progress))
 
 
 def _trained(name: str, settings: Settings, folder: Path, progress: Labelled | None = None) -> training.Run:

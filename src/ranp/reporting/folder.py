@@ -34,7 +34,7 @@ from ranp.scoring.scores import Scores
 from ranp.slimming import storage
 
 if TYPE_CHECKING:
-    from ranp.pruning import Pruned
+    from ranp.reporting.pruned import Pruned
 
 RECIPE = "ranp-recipe"
 RECIPE_VERSION = 2

@@ -8,7 +8,9 @@ and statistics drawn at random so that a misplaced one shows, and compares their
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +20,13 @@ from torch import nn
 
 from ranp import arguments
 from ranp.choosing.plan import Plan
-from ranp.errors import PlanMismatchError
+from ranp.errors import PlanMismatchError, UnsupportedError, asked
 from ranp.running.calling import named_tensors, unwrap
 from ranp.running.copies import copy_model
 from ranp.slimming.initialisation import Initialiser
 from ranp.slimming.numeric import Finding, compare_numbers
 from ranp.slimming.slim import apply_plan
+from ranp.tracing import Trace
 from ranp.tracing.choice import Choice
 from ranp.tracing.cuts import Mask, keeps_of, widened
 from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
@@ -31,6 +34,15 @@ from ranp.tracing.heads import BOTH
 from ranp.tracing.labels import Classes
 from ranp.tracing.probing import Failure, compare, compare_loosely
 from ranp.tracing.tracer import Tracer
+
+logger = logging.getLogger(__name__)
+
+CHECK_FLOPS = 8e9
+"""The numeric check inside ``prune`` runs at a size that costs no more; ``verify`` has no such limit."""
+SPARING = 0.01
+"""Where memory is short, it costs no more than this share of the network's FLOPs either."""
+ROUNDS = 5
+"""How often a failed check may teach the next choice before layers are kept whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +115,53 @@ def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None
     slim = None if slim is None else arguments.network(slim, "slim")
     tracer = _tracer(network, example, plan)
     return check(tracer, plan, slim)
+
+
+def slim_and_check(
+    model: nn.Module,
+    tracer: Tracer,
+    trace: Trace,
+    choose: Callable[[Trace], Plan],
+    *,
+    sparing: bool = False,
+    unchecked: bool = False,
+) -> tuple[Plan, nn.Module, Trace, Verification]:
+    """Slims and checks; a failed check teaches the next choice, and in the last resort layers stay whole.
+
+    Args:
+        model: The full network.
+        tracer: Of this network.
+        trace: What it traced.
+        choose: Makes a plan from what is known of the network by then.
+        sparing: Whether memory is short, so that numbers are compared at a small size.
+        unchecked: Whether a slim network that cannot be compared in numbers is returned all the same.
+
+    Raises:
+        UnsupportedError: No correct slim network was found, or it could not be checked.
+    """
+    flops = min(CHECK_FLOPS, SPARING * sum(op.flops for op in trace.ops)) if sparing else CHECK_FLOPS
+    for round_ in range(ROUNDS + 1):
+        plan = choose(trace)
+        network = apply_plan(model, plan, example=tracer.example)
+        found = check(tracer, plan, network, budget=flops, sparing=sparing)
+        if found.ok is None and not unchecked:
+            raise UnsupportedError(
+                f"the slim network could not be checked: {found.where}. Pass another {asked('example')}, one on which "
+                f"the network gives finite outputs that vary, or {asked('unchecked', True)} to take it as it is."
+            )
+        if found.ok is not False:
+            return plan, network, trace, found
+        blamed = tracer.layers_to_blame(found.failure)
+        if round_ < ROUNDS - 1 or not blamed:
+            logger.info("the slim network failed its check, trying again: %s", found.where)
+            trace = tracer.relearned(found.failure)
+        else:
+            logger.warning("trying again with %s kept whole: %s", ", ".join(blamed), found.where)
+            trace = tracer.keeping(blamed, "a check failed with fewer of its channels")
+    named = f"these layers and those that feed them ({', '.join(blamed)})" if blamed else "layers near it"
+    raise UnsupportedError(
+        f"no correct slim network was found: {found.where}. Keep {named} whole, with {asked('keep')}."
+    )
 
 
 def _tracer(network: nn.Module, example: Any, plan: Plan) -> Tracer:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from ranp.arguments import told
+from ranp.arguments import described
 from ranp.errors import UnsupportedError, asked
 from ranp.running.calling import at_least_two, first_line, redrawn, tensors_in, unwrap
 from ranp.running.copies import copy_model, holdings, redraw_weights
@@ -150,7 +150,7 @@ class Tracer:
         except Exception as error:
             if any(t.device.type == "meta" for t in tensors_in(self.example)):
                 raise UnsupportedError(
-                    f"the network does not run without data ({told(error)}). Pass a real example, not one on meta."
+                    f"the network does not run without data ({described(error)}). Pass a real example, not one on meta."
                 ) from error
             logger.info("running on the real example, since the network needs data: %s", first_line(error))
             self.meta = False
@@ -159,7 +159,7 @@ class Tracer:
             except Exception as real:
                 shapes = [tuple(t.shape) for t in tensors_in(self.example)]
                 raise UnsupportedError(
-                    f"the network does not run on the example of shapes {shapes}: {told(real)}. "
+                    f"the network does not run on the example of shapes {shapes}: {described(real)}. "
                     f"Pass inputs of one call as {asked('example')}."
                 ) from real
 

@@ -16,7 +16,7 @@ from ranp.paper.scoring import ScoringBatches
 from ranp.paper.training.network import make_full
 from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
-from ranp.pruning import Pruned
+from ranp.reporting.pruned import Pruned
 from tests.support.small_cells import cell
 
 

@@ -60,7 +60,7 @@ def test_cells_are_the_same_whoever_runs_them_and_however_many_at_once(done: Pla
         [cell("full"), cell("ranp-f"), cell("random")],
         place,
         jobs=2,
-        told=lambda label, n, of, remark: told.append(label),
+        progress=lambda label, n, of, remark: told.append(label),
     )
     for result in results:
         assert weights(place.of(result.cell)) == weights(done.of(result.cell))

@@ -272,8 +272,8 @@ def solve_measured(
         return found
     least = search.sure(smallest(selection))
     names = {meter.quantity.name for meter in timed}
-    told = {name: figure / SAFE**2 if name in names else figure for name, figure in least.items()}
-    raise InfeasibleError(refusal(limits, told))
+    figures = {name: figure / SAFE**2 if name in names else figure for name, figure in least.items()}
+    raise InfeasibleError(refusal(limits, figures))
 
 
 def fill_free(

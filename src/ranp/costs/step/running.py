@@ -96,8 +96,8 @@ def trace_step(
             logger.info("train mode refuses a batch of one (%s); traced with two", brief(refusal))
             return doubled
     raise UnsupportedError(
-        f"{type(model).__name__} cannot run a step without data ({arguments.told(refusal)}). Pass the inputs of one "
-        "call, and a network and a loss whose code does not ask for the values of tensors."
+        f"{type(model).__name__} cannot run a step without data ({arguments.described(refusal)}). Pass the inputs of "
+        "one call, and a network and a loss whose code does not ask for the values of tensors."
     ) from refusal
 
 

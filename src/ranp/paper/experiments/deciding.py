@@ -19,7 +19,8 @@ from ranp.paper.training.network import make_full, options_of
 from ranp.paper.training.runs import Setting
 from ranp.paper.training.team import Team
 from ranp.progress import Labelled
-from ranp.pruning import Pruned, prune_scored
+from ranp.pruning import prune_scored
+from ranp.reporting.pruned import Pruned
 from ranp.scoring.score import score_many
 from ranp.scoring.scores import Scores
 from ranp.slimming.slim import apply_plan

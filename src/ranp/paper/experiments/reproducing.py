@@ -43,7 +43,7 @@ def reproduce_one(
     cluster: str | None = None,
     share: Share | None = None,
     device: str = "cpu",
-    told: Labelled | None = None,
+    progress: Labelled | None = None,
     command: str = "",
 ) -> list[Path]:
     """Runs the cells of an experiment and writes its tables and figures.
@@ -56,7 +56,7 @@ def reproduce_one(
         cluster: A Dask cluster that runs them instead, see ``ranp.workers``.
         share: Run this share of the cells only.
         device: As ``ranp train --device``.
-        told: Told ``(label, done, total, remark)``.
+        progress: Told ``(label, done, total, remark)``.
         command: What the reader runs to have it again, written into the tables.
 
     Returns:
@@ -69,12 +69,13 @@ def reproduce_one(
     place = Place(out, device)
     cells = tuple(dict.fromkeys(experiment.cells(wanted)))
     mine = cells if share is None else cells[share[0] - 1 :: share[1]]
-    run_all(mine, place, jobs=jobs, cluster=cluster, told=told)
+    run_all(mine, place, jobs=jobs, cluster=cluster, progress=progress)
     found = {cell: read(place.of(cell)) for cell in cells}
     missing = [cell for cell, result in found.items() if result is None]
     if missing:
-        if told is not None:
-            told("table", len(cells) - len(missing), len(cells), f"cells of {experiment.name} are there, no table yet")
+        if progress is not None:
+            remark = f"cells of {experiment.name} are there, no table yet"
+            progress("table", len(cells) - len(missing), len(cells), remark)
         return []
     results = Results(place, {cell: result for cell, result in found.items() if result is not None})
     shown = experiment.present(results, wanted)

@@ -101,8 +101,8 @@ class Result:
 
     def last(self, figure: str) -> list[float]:
         """The figure after each of the last epochs."""
-        told = [record["valid"][figure] for record in self.epochs if record.get("valid")]
-        return told[-LAST:]
+        figures = [record["valid"][figure] for record in self.epochs if record.get("valid")]
+        return figures[-LAST:]
 
     @property
     def seconds(self) -> float:
@@ -192,7 +192,7 @@ def read(folder: Path) -> Result | None:
         ) from error
 
 
-def _costs(told: Mapping[str, Any]) -> Costs:
-    if any(type(figure) is not int or not 0 <= figure < 2**63 for figure in told.values()):
-        raise ValueError(f"costs are whole numbers, not {dict(told)}")
-    return Costs(**told)
+def _costs(figures: Mapping[str, Any]) -> Costs:
+    if any(type(figure) is not int or not 0 <= figure < 2**63 for figure in figures.values()):
+        raise ValueError(f"costs are whole numbers, not {dict(figures)}")
+    return Costs(**figures)

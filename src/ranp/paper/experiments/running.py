@@ -139,7 +139,7 @@ def run_all(
     *,
     jobs: int = 1,
     cluster: str | None = None,
-    told: Labelled | None = None,
+    progress: Labelled | None = None,
 ) -> list[Result]:
     """Runs cells side by side and waits for those that other processes have claimed.
 
@@ -148,7 +148,7 @@ def run_all(
         place: Where.
         jobs: Processes side by side.
         cluster: Instead of processes here, a Dask cluster that sees the same folder; see ``ranp.workers``.
-        told: Labelled ``(label, done, total, remark)``.
+        progress: Labelled ``(label, done, total, remark)``.
 
     Returns:
         The results, in the order of the cells.
@@ -156,29 +156,29 @@ def run_all(
     Raises:
         RanpError: Cells cannot be run. The others are finished all the same; the message names those that are not.
     """
-    wanted, told = list(dict.fromkeys(cells)), told or silent
+    wanted, progress = list(dict.fromkeys(cells)), progress or silent
     together = _scored_together(wanted)
     left, done, failed = wanted, 0, dict[str, RanpError]()
     for wait in (False, True):
         work = partial(_claimed, place=place, together=together, wait=wait)
         taken = []
-        for cell, found in side_by_side(work, left, jobs=jobs, cluster=cluster, told=told):
+        for cell, found in side_by_side(work, left, jobs=jobs, cluster=cluster, progress=progress):
             if found is None:
                 taken.append(cell)
                 continue
             done += 1
             if isinstance(found, RanpError):
                 failed[cell.id] = found
-                told("failed", done, len(wanted), f"{cell.id}: {found}")
+                progress("failed", done, len(wanted), f"{cell.id}: {found}")
             elif found:
-                told("cell", done, len(wanted), found)
+                progress("cell", done, len(wanted), found)
         left = taken
     check_all_ran(failed, len(wanted))
     return [run_cell(cell, place) for cell in cells]
 
 
 def _claimed(
-    cell: Cell, told: Labelled, *, place: Place, together: Mapping[Cell, Sequence[str]], wait: bool
+    cell: Cell, progress: Labelled, *, place: Place, together: Mapping[Cell, Sequence[str]], wait: bool
 ) -> str | None:
     """Runs a cell unless it is finished: what came out, in words; None if another process has claimed it."""
     with claimed(place.folder / "cells" / f".{cell.id}.lock", wait=wait) as mine:
@@ -186,7 +186,7 @@ def _claimed(
             return None
         if read(place.of(cell)) is not None:
             return ""
-        progress = of_run(f"{cell.task} {cell.method} {cell.seed}", told)
+        progress = of_run(f"{cell.task} {cell.method} {cell.seed}", progress)
         return _summary(cell, run_cell(cell, place, progress, together[_scoring(cell)]))
 
 

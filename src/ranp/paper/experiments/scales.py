@@ -10,7 +10,7 @@ from typing import Any
 
 from ranp.paper.recipe import Setting, setting_text
 
-__all__ = ["CPU", "QUICK", "SCALES", "changes", "told"]
+__all__ = ["CPU", "QUICK", "SCALES", "changes", "described"]
 
 CPU: Mapping[str, Mapping[str, Any]] = {
     "shapenet": {
@@ -57,7 +57,7 @@ QUICK: Mapping[str, Mapping[str, Any]] = {
 SCALES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"paper": {}, "cpu": CPU}
 
 
-def told(scale: str, task: str, *, quick: bool) -> str:
+def described(scale: str, task: str, *, quick: bool) -> str:
     """What a scale changes of the recipe of a task, in one line."""
     made = changes((*SCALES[scale].get(task, {}).items(), *(QUICK[task].items() if quick else ())))
     base = "the paper's recipe" if scale == "paper" else "its cpu recipe"

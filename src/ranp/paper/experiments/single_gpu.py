@@ -13,7 +13,7 @@ from ranp.choosing.plan import Plan
 from ranp.costs.memory import training_memory
 from ranp.paper.experiments import main, texts
 from ranp.paper.experiments.experiment import FULL, Cell, Column, Experiment, Line, Results, Wanted
-from ranp.paper.experiments.scales import changes, told
+from ranp.paper.experiments.scales import changes, described
 from ranp.paper.experiments.transfer import SPARSITY
 from ranp.paper.published import Row, quotes, single_gpu
 from ranp.paper.published import main as main_table
@@ -124,7 +124,8 @@ def _optimiser(wanted: Wanted, lines: object) -> list[str]:
 
 
 def _cut(wanted: Wanted, lines: object) -> list[str]:
-    return [f"{told(wanted.scale, 'shapenet', quick=wanted.quick)}; the deeper network with {changes(_deeper(wanted))}"]
+    cut = described(wanted.scale, "shapenet", quick=wanted.quick)
+    return [f"{cut}; the deeper network with {changes(_deeper(wanted))}"]
 
 
 SINGLE_GPU = Experiment(

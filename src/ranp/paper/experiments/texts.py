@@ -10,7 +10,7 @@ from typing import Any
 
 from ranp.paper.experiments.experiment import Line, Note, Wanted
 from ranp.paper.experiments.results import Result, Spread, over_last_epochs, over_seeds
-from ranp.paper.experiments.scales import changes, told
+from ranp.paper.experiments.scales import changes, described
 from ranp.paper.published import FIGURES, Row, in_the_papers_unit
 from ranp.paper.recipe import Setting
 from ranp.reporting import looks
@@ -264,7 +264,7 @@ def cuts(
     def notes(wanted: Wanted, lines: object) -> Iterator[str]:
         for name in () if wanted.is_paper else networks(wanted):
             own = changes(but(wanted, name))
-            yield f"Cut: {told(wanted.scale, NP[name][0], quick=wanted.quick)}{own and f', but {own}'}."
+            yield f"Cut: {described(wanted.scale, NP[name][0], quick=wanted.quick)}{own and f', but {own}'}."
 
     return notes
 

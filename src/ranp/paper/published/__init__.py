@@ -313,12 +313,12 @@ def largest_sparsity(network: str, method: str) -> float:
     Raises:
         UnsupportedError: The paper tells none of that network and method.
     """
-    told = {name: {"ranp-f": sparsity} for name, sparsity in _LARGEST_BY_RANP_F.items()}
+    largest = {name: {"ranp-f": sparsity} for name, sparsity in _LARGEST_BY_RANP_F.items()}
     for name, criterion in _VANILLA.items():
         at_their_largest = (*criteria(name), *(row for row in main(name) if row.method == "snip"))
-        told[name] |= {row.method: row.sparsity for row in at_their_largest if row.sparsity}
-        told[name]["vanilla"] = told[name][criterion]
-    found = _of(told, network, "with a largest sparsity in the paper")
+        largest[name] |= {row.method: row.sparsity for row in at_their_largest if row.sparsity}
+        largest[name]["vanilla"] = largest[name][criterion]
+    found = _of(largest, network, "with a largest sparsity in the paper")
     return _of(found, method, f"with a largest sparsity of {network!r} in the paper", "method")
 
 

@@ -75,7 +75,7 @@ class Engine:
         self.checkpoints = Checkpoints(folder, recipe.keep_checkpoints)
         self.position = Position()
         self.journal: Journal | None = None
-        self.told = Mark()
+        self.mark = Mark()
         self.before = dict(begun_on or versions())
 
     def train(self, *, resume: bool, begin: Callable[[], object] | None = None) -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ class Engine:
             return self._epochs(training, validation, order, listener)
 
     def _epochs(self, training: Samples, validation: Samples, order: Order, listener: Listener) -> list[dict[str, Any]]:
-        recipe, told = self.recipe, []
+        recipe, records = self.recipe, []
         self.journal = self._journal()
         self._tell_versions()
         network = self._wrapped()
@@ -132,13 +132,13 @@ class Engine:
                     record["valid"] = self._validated(feeds[1])
                 self.position = dataclasses.replace(self.position, epoch=epoch, step=0, loss=0.0)
                 self._tell(record)
-                told.append(record)
+                records.append(record)
                 self._save()
                 self.progress("epoch", epoch, recipe.epochs, _line(record))
         finally:
             if self.journal is not None:
                 self.journal.close()
-        return told
+        return records
 
     def _epoch(self, network: nn.Module, feed: Feed, order: Order, listener: Listener) -> None:
         """The steps of the present epoch that are not over yet."""
@@ -164,8 +164,8 @@ class Engine:
             self.position = Position(
                 epoch, here.step + 1, here.steps + 1, here.seconds + time.perf_counter() - started, here.loss + loss
             )
-            told = {"kind": "step", "epoch": epoch + 1, "step": here.steps + 1, "loss": loss, "learning_rate": rate}
-            self._tell({**told, "seconds": round(self.position.seconds, 3)})
+            record = {"kind": "step", "epoch": epoch + 1, "step": here.steps + 1, "loss": loss, "learning_rate": rate}
+            self._tell({**record, "seconds": round(self.position.seconds, 3)})
             self.progress("training", here.steps + 1, total, f"epoch {epoch + 1}, loss {loss:.4f}")
             last = here.step + 1 == order.steps
             if recipe.checkpoint_every and self.position.steps % recipe.checkpoint_every == 0 and not last:
@@ -175,7 +175,7 @@ class Engine:
         """One step of the optimiser: the loss of the whole batch, and the signal that stops all ranks, or 0.
 
         Means over parts and ranks are weighted by what each is a mean of, so that their sum is the mean over the batch.
-        No parameter changes if a loss is not finite, on any rank, or if a rank was told to stop.
+        No parameter changes if a loss is not finite, on any rank, or if a rank was asked to stop.
         """
         weights = [self.task.weight(target) for _, target in parts]
         whole, stop = self.team.total([sum(weights), float(listener.signal)])
@@ -232,23 +232,23 @@ class Engine:
             )
         if self.team.leads:
             self.checkpoints.drop_after(state.position.steps)
-        self.position, self.told, self.before = state.position, state.journal, dict(state.versions)
+        self.position, self.mark, self.before = state.position, state.journal, dict(state.versions)
         logger.info("going on after step %d", state.position.steps)
 
     def _save(self) -> None:
         texts = self.team.gather(randomness.capture(self.team.device))
         if self.team.leads:
             scaler = self.scaler.state_dict() if self.scaler.is_enabled() else {}
-            self.told = self.journal.mark() if self.journal is not None else self.told
+            self.mark = self.journal.mark() if self.journal is not None else self.mark
             model, optimiser = self.model.state_dict(), self.optimiser.state_dict()
             self.checkpoints.write(
-                State(self.position, model, optimiser, scaler, tuple(texts), self.run, self.told, versions())
+                State(self.position, model, optimiser, scaler, tuple(texts), self.run, self.mark, versions())
             )
 
     def _journal(self) -> Journal | None:
         if not self.team.leads:
             return None
-        return Journal(self.folder, self.told, self.position.steps, tensorboard=self.recipe.tensorboard)
+        return Journal(self.folder, self.mark, self.position.steps, tensorboard=self.recipe.tensorboard)
 
     def _tell(self, record: dict[str, Any]) -> None:
         if self.journal is not None:
@@ -259,7 +259,7 @@ class Engine:
         now = versions()
         if self.before != now:
             old, new = (
-                " and ".join(f"{name} {version}" for name, version in told.items()) for told in (self.before, now)
+                " and ".join(f"{name} {version}" for name, version in one.items()) for one in (self.before, now)
             )
             logger.warning(
                 "the run was trained with %s so far and goes on with %s: what comes out need not be bit by bit what "

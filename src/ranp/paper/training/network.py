@@ -41,12 +41,12 @@ def make_full(task: Task, recipe: Recipe) -> nn.Module:
     try:
         return models.build(recipe.network, init=recipe.init, seed=recipe.seed, **options_of(task, recipe))
     except (TypeError, ValueError) as error:
-        told, usual = (
+        given, usual = (
             ", ".join(f"options.{name}={value}" for name, value in of.options.items()) or "its own options"
             for of in (recipe, task.cpu)
         )
         raise UnsupportedError(
-            f"{recipe.network} cannot be built with {told} ({error}). Set others, such as {usual}."
+            f"{recipe.network} cannot be built with {given} ({error}). Set others, such as {usual}."
         ) from error
 
 

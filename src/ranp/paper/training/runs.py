@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,10 +32,9 @@ from ranp.paper.training.loading import check_batch
 from ranp.paper.training.network import check_size, make_full, make_slim, options_of, whole
 from ranp.paper.training.team import Team
 from ranp.progress import Labelled, Progress, under
-from ranp.pruning import Pruned, prune
+from ranp.pruning import prune
 from ranp.reporting.folder import RunFolder, shapes_of, versions
-
-logger = logging.getLogger(__name__)
+from ranp.reporting.pruned import Pruned
 
 _MAY_CHANGE = frozenset(
     "accumulate check_data checkpoint_every epochs keep_checkpoints tensorboard".split()
@@ -150,10 +148,10 @@ class Pruning:
         return pruned.with_step()
 
     def to_dict(self) -> dict[str, Any]:
-        """What it is as plain values; options that are left at their defaults are not told."""
-        told, plain = self.options.to_dict(), Options(sparsity=0).to_dict()
-        others = {name: value for name, value in told.items() if value != plain[name]}
-        own = {name: told[name] for name in ("method", "sparsity", "strength", "exact")}
+        """What it is as plain values, without options that are left at their defaults."""
+        given, plain = self.options.to_dict(), Options(sparsity=0).to_dict()
+        others = {name: value for name, value in given.items() if value != plain[name]}
+        own = {name: given[name] for name in ("method", "sparsity", "strength", "exact")}
         return {**others, **own, "size": self.size, "batches": self.batches, "batch": self.batch}
 
 
@@ -257,17 +255,17 @@ def train(
 
     def begin() -> None:
         if begun:
-            _remember(folder, recipe, engine.told)
+            _remember(folder, recipe, engine.mark)
         else:
             folder.begin(remembered, used, pruned)
 
     begun_on = recipe_of(folder)[0].get("versions") if begun else None
     engine = Engine(task, recipe, model, folder.path, run, team, progress, begun_on)
-    told = engine.train(resume=resume, begin=lambda: team.lead(begin))
+    here = engine.train(resume=resume, begin=lambda: team.lead(begin))
     if team.leads:
-        folder.finish(engine.model, used, engine.told)
+        folder.finish(engine.model, used, engine.mark)
     team.wait()
-    return Run(folder.path, engine.model, used, folder.records() if team.leads else told)
+    return Run(folder.path, engine.model, used, folder.records() if team.leads else here)
 
 
 def records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -289,8 +287,8 @@ def of_run(name: str, report: Labelled) -> Labelled:
     return tell
 
 
-def _remember(folder: RunFolder, recipe: Recipe, told: Mark) -> None:
-    kept(folder.path, told)  # a journal that was changed is refused before anything else is
+def _remember(folder: RunFolder, recipe: Recipe, mark: Mark) -> None:
+    kept(folder.path, mark)  # a journal that was changed is refused before anything else is
     stored = folder.recipe()
     if stored["recipe"] != json.loads(json.dumps(recipe.to_dict())):
         folder.write_recipe({**stored, "recipe": recipe.to_dict()})
@@ -329,10 +327,10 @@ def _same_plan(folder: RunFolder, plan: Plan | None, pruning: Prunes | None) -> 
     before = recipe_of(folder)[0].get("pruning")
     wanted = None if pruning is None else json.loads(json.dumps(pruning.to_dict()))
     if wanted is not None and before != wanted:
-        told = f"with {before['method']} at {before['sparsity']}" if isinstance(before, dict) else "without pruning"
+        how = f"with {before['method']} at {before['sparsity']}" if isinstance(before, dict) else "without pruning"
         raise UnsupportedError(
             f"pruning with {wanted['method']} at {wanted['sparsity']}: the run in {str(folder.path)!r} was begun "
-            f"{told}. Go on with that, or name another folder."
+            f"{how}. Go on with that, or name another folder."
         )
     if plan is not None and (plan.kept, plan.cuts) != (stored.kept, stored.cuts):
         raise UnsupportedError(
@@ -342,9 +340,9 @@ def _same_plan(folder: RunFolder, plan: Plan | None, pruning: Prunes | None) -> 
 
 
 def _fingerprint(task: Task, recipe: Recipe, plan: Plan) -> str:
-    told = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
-    told["precision"] = _WORDS.get(recipe.precision, recipe.precision)
+    fixed = {name: value for name, value in recipe.to_dict().items() if name not in _MAY_CHANGE}
+    fixed["precision"] = _WORDS.get(recipe.precision, recipe.precision)
     if recipe.memory_format == "contiguous":  # older runs know nothing else
-        del told["memory_format"]
-    text = json.dumps([task.name, options_of(task, recipe), told, plan.to_json()], sort_keys=True)
+        del fixed["memory_format"]
+    text = json.dumps([task.name, options_of(task, recipe), fixed, plan.to_json()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

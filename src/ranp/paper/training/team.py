@@ -66,8 +66,8 @@ class Team:
         home = self.device if distributed.get_backend() == "nccl" else torch.device("cpu")
         everyone = [torch.empty_like(padded, device=home) for _ in range(self.size)]
         distributed.all_gather(everyone, padded.to(home))
-        told = [bytes(one[: int(n)].tolist()).decode() for one, n in zip(everyone, lengths, strict=True)]
-        return ["" if one == "\0" else one for one in told]
+        texts = [bytes(one[: int(n)].tolist()).decode() for one, n in zip(everyone, lengths, strict=True)]
+        return ["" if one == "\0" else one for one in texts]
 
     def agree(self, what: str, text: str) -> None:
         """Makes sure that every rank has the same text.
@@ -75,8 +75,8 @@ class Team:
         Raises:
             DataError: One has another; all of them raise.
         """
-        for rank, told in enumerate(self.gather(text)):
-            if told != text:
+        for rank, other in enumerate(self.gather(text)):
+            if other != text:
                 raise DataError(
                     f"rank {rank} has another {what} than rank {self.rank}. Start every rank with the same version, "
                     "options and data."
