@@ -47,8 +47,8 @@ def cases(quick: bool) -> list[Case]:
 
 
 def stepper(model: nn.Module, case: Case, batch: Batch) -> Any:
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.0)
-    return lambda: train_step(model.train(), optimiser, case, batch)
+    optimiser = torch.optim.Adam(model.train().parameters(), lr=0.0)
+    return lambda: train_step(model, optimiser, case, batch)
 
 
 def solved(case: Case, speedup: float, fill: str, pairs: int) -> dict[str, Any]:

@@ -6,13 +6,12 @@ and the median of the ratios of each round is what counts.
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ranp import arguments
+from ranp.costs.memory.peak import peak
+from ranp.costs.quantities import INFERENCE, TRAINING
 from ranp.costs.step import StepSetup, TrainingStep, optimisers
 from ranp.costs.step.losses import stand_in_loss
 from ranp.costs.step.recorder import Recorder, owned
@@ -28,6 +29,7 @@ from ranp.costs.step.running import PLAIN, Loss, casting, checkpointing
 from ranp.costs.step.stand_ins import batch_of, device_of
 from ranp.errors import UnsupportedError
 from ranp.running import calling, copies, randomness
+from ranp.running.quiet import quiet
 from ranp.running.recording import ModuleStack
 
 Run = Callable[[], object]
@@ -107,7 +109,7 @@ class Stepper:
         inference: bool = False,
         prepare: Callable[[nn.Module], nn.Module] | None = None,
     ) -> None:
-        self.network = network
+        self.network, self._setup = network, setup
         self._step = None if inference else setup.step
         self.device = device_of(setup.model, setup.example)
         self._open = ExitStack()
@@ -167,9 +169,8 @@ class Stepper:
 
     def forward_and_backward(self, turn: Callable[[], object] = lambda: None) -> None:
         """A step up to its gradients; ``turn`` is called between its two passes."""
-        for parameter in self._model.parameters():
-            parameter.grad = None
         assert self._step is not None
+        (self._model if self._optimiser is None else self._optimiser).zero_grad()
         with torch.enable_grad(), casting(self._step, self.device.type):
             output = calling.call(self._model, self._inputs)
             value = stand_in_loss(output, self._label) if self._loss is None else self._loss(output, self._target)
@@ -192,6 +193,15 @@ class Stepper:
         if (shape, dtype) not in self._labels:
             self._labels[shape, dtype] = torch.zeros(shape, dtype=dtype, device=device)
         return self._labels[shape, dtype]
+
+    @property
+    def room(self) -> int:
+        """Bytes that the full network needs at its peak, where it can be known beforehand and lies on the C heap."""
+        try:
+            found = peak(self._setup.full(part=INFERENCE if self._step is None else TRAINING))
+        except UnsupportedError:
+            return 0
+        return found.peak if self.device.type == "cpu" else 0
 
     def close(self) -> None:
         """Gives the copy back."""
@@ -225,7 +235,7 @@ class _OperatorClock(Recorder):  # type: ignore[no-untyped-call]
 
 def seconds(stepper: Stepper, care: Care = QUICK) -> float:
     """Seconds of one step: the median of several."""
-    with _calmly():
+    with quiet(stepper.room):
         return _median(lambda: _sample(stepper), care)
 
 
@@ -241,7 +251,7 @@ def ratio(one: Stepper, other: Stepper, care: Care = QUICK) -> float:
         base = _sample(other)
         return _sample(one) / base
 
-    with _calmly():
+    with quiet(one.room):
         _sample(one), _sample(other)
         return _median(share, care)
 
@@ -268,20 +278,6 @@ def _median(sample: Callable[[], float], care: Care) -> float:
         if time.perf_counter() - begun > care.seconds:
             break
     return statistics.median(found)
-
-
-@contextmanager
-def _calmly() -> Iterator[None]:
-    """Keeps Python's cycle collector and the random states out of it."""
-    gc.collect()
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with randomness.untouched_rng():
-            yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _real_copy(network: nn.Module, device: torch.device) -> nn.Module:
