@@ -14,10 +14,10 @@ import ranp
 from ranp.choosing.plan import Plan
 from ranp.slimming.verification import check
 from ranp.tracing.trace import Trace
-from ranp.tracing.tracer import Tracer
-from tests.support.oracles import assert_priced, assert_untouched, forward_backward, random_plan, slim_error, snapshot
+from tests.support.oracles import assert_priced, assert_untouched, forward_backward, random_plan, slim_error
 from tests.support.topologies import TOPOLOGIES
 from tests.support.topologies.topology import Topology
+from tests.support.topologies.traced import built, tracer_of
 
 TOLERANCE = 1e-9
 SPARSITIES = (0.1, 0.3, 0.5, 0.7, 0.99)
@@ -25,25 +25,6 @@ SPARSITIES = (0.1, 0.3, 0.5, 0.7, 0.99)
 
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
 every_topology = pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES.keys())
-
-
-@functools.cache
-def built(name: str) -> tuple[nn.Module, Any, dict[str, Any]]:
-    """A topology's network, in train mode but for one child, its inputs, and what the network is before all."""
-    torch.manual_seed(0)
-    model, inputs = TOPOLOGIES[name].build(), TOPOLOGIES[name].inputs()
-    next(model.train().children()).eval()
-    return model, inputs, snapshot(model)
-
-
-@functools.cache
-def tracer_of(name: str) -> tuple[Tracer, Trace]:
-    """What is known of a topology's network, found out once."""
-    model, inputs, _ = built(name)
-    tracer, state = Tracer(model, inputs), torch.get_rng_state()
-    trace = tracer.trace()
-    assert torch.equal(state, torch.get_rng_state()), "tracing drew random numbers"
-    return tracer, trace
 
 
 def traced(name: str) -> tuple[nn.Module, Any, Trace]:

@@ -166,7 +166,7 @@ ORDINARY = {
 }
 """One network of each kind, for every run; all of them are in the slow one."""
 
-SWEPT = {"UNet, residual units", "AttentionUnet", "HighResNet", "ViT", "3D-ShuffleNet v1", "3D-MobileNet v1"}
+SWEPT = {"UNet, residual units", "ViT", "3D-ShuffleNet v1"}
 """Networks whose costs are followed over sparsities in every run."""
 
 

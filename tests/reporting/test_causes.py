@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from ranp.reporting.causes import Obstacle, by_cause, describe, listed, what_sta
 from ranp.reporting.report import Report
 from tests.support.topologies import TOPOLOGIES
 from tests.support.topologies.topology import conv, tensor
+from tests.support.topologies.traced import tracer_of
 
 
 class Written(nn.Module):
@@ -76,9 +76,7 @@ def small() -> nn.Module:
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_channel_that_must_stay_has_one_cause(name: str) -> None:
-    topology = TOPOLOGIES[name]
-    torch.manual_seed(0)
-    trace = ranp.trace(topology.build(), topology.inputs())
+    _, trace = tracer_of(name)
     obstacles = what_stays(trace)
     held: dict[str, int] = {}
     for obstacle in obstacles:

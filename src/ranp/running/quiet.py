@@ -29,7 +29,7 @@ def quiet(room: int = 0) -> Iterator[None]:
     blocks = [torch.empty(_BLOCK, dtype=torch.uint8) for _ in range(1 + 2 * room // _BLOCK)]
     above = torch.empty(_BLOCK // 256, dtype=torch.uint8)
     del blocks
-    gc.collect()
+    gc.collect(1)  # a search measures often, and all of a large process takes a third of a second
     was_enabled = gc.isenabled()
     gc.disable()
     try:
