@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.errors import PlanMismatchError
-from ranp.running.calling import named_tensors
+from ranp.running.calling import named_modules, named_tensors
 from ranp.running.copies import copy_model
 from ranp.running.recording import weight_of
 from ranp.tracing.attributes import plain_tensors
@@ -92,7 +92,7 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
 def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[int]]) -> None:
     """Writes new widths into an attribute: of a norm that holds no tensor, or of a module whose code knows a width."""
     owner, _, attribute = name.rpartition(".")
-    module: Any = dict(model.named_modules()).get(owner)
+    module: Any = dict(named_modules(model)).get(owner)
     if module is None or numbers_in(module, attribute) is None:
         raise PlanMismatchError(
             f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
@@ -131,7 +131,7 @@ def _parts(value: Any) -> tuple[Any, ...]:
 def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Full sizes of what a plan cuts: tensors, and widths in attributes."""
     known = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
-    modules, names = dict(model.named_modules()), set(names)
+    modules, names = dict(named_modules(model)), set(names)
     known |= {name: tuple(tensor.shape) for name, tensor in plain_tensors(model) if name in names}
     for name in names:
         owner, _, attribute = name.rpartition(".")

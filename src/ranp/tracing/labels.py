@@ -83,6 +83,11 @@ class LabelSpace:
     sources: list[tuple[int, int, str, str]] = field(default_factory=list)
     """First and last (exclusive) of the unions that one operator made, its name, and its module."""
 
+    def copy(self) -> LabelSpace:
+        """A notebook with the same notes, to write more into."""
+        lists = [*self.left], [*self.right], [*self.pins], [*self.equal_counts]
+        return LabelSpace(self.size, *lists, {*self.noted}, [*self.contracted], [*self.sources])
+
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""
         self.size += count
