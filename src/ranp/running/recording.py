@@ -166,15 +166,15 @@ class LeafRecorder(ExitStack):
         self.kinds: dict[str, str] = {name: kind_of(module) for name, module in self._leaves.items()}
 
     def __enter__(self) -> Self:
-        for name, module in self._leaves.items():
-            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
-                continue
-            # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
-            with torch.no_grad():
+        # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
+        with torch.no_grad():
+            for name, module in self._leaves.items():
+                if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                    continue
                 weight, bias = weight_of(module), getattr(module, "bias", None)
-            shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
-            hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
-            self.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+                shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
+                hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
+                self.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
         return self
 
     def _hook(self, name: str, kind: str, weight: tuple[int, ...], bias: bool) -> Any:

@@ -54,7 +54,8 @@ def assemble(
             weight = f"{name}.{key}" if name else key
             if weight in functional and weight not in taken and not _computed(weight):
                 layers.append(_function_layer(weight, *functional[weight], births, reasons))
-    dims = {key: ids for key, labels in {**births, **attributes}.items() if (ids := classes.ids[labels]).any()}
+    known = {key: classes.ids[labels] for key, labels in {**births, **attributes}.items()}
+    dims = {key: ids for key, ids in known.items() if np.count_nonzero(ids)}
     return Trace(
         layers=tuple(layers),
         dims=dims,

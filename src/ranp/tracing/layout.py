@@ -146,7 +146,11 @@ def _blocks(size: int, layers: list[Ints], pieces: tuple[tuple[Ints, ...], ...])
     block = np.zeros(size, dtype=np.int64)
     fresh = 1
     for held in [*layers, *(without_repeats(_joined(list(entry))) for entry in pieces)]:
-        old, index = np.unique(block[held], return_inverse=True)
+        mine = block[held]
+        if len(mine) and (mine == mine[0]).all():  # as most are
+            old, index = mine[:1], np.int64(0)
+        else:
+            old, index = np.unique(mine, return_inverse=True)
         block[held] = fresh + index
         fresh += len(old)
     used = without_repeats(_joined(layers)) if layers else np.zeros(0, np.int64)

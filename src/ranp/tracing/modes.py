@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from ranp.running.calling import tensors_in
+from ranp.running.calling import named_modules, tensors_in
 from ranp.tracing.cuts import keeps_of
 from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import Classes
-from ranp.tracing.ledger import OpRecord
 from ranp.tracing.probing import Comparison, compare_with
 
 if TYPE_CHECKING:
@@ -31,20 +32,23 @@ if TYPE_CHECKING:
 def classes_of_one_run(tracer: Tracer) -> Classes | None:
     """The classes as they follow from the run in eval mode, if trial cuts in train mode agree with it; else None."""
     ledger = tracer.runs[False].ledger
-    if not tracer.meta or ledger.drew or ledger.splits or any(map(_has_modes, tracer.model.modules())):
+    modules = dict(named_modules(tracer.model)).values()
+    if not tracer.meta or ledger.drew or ledger.splits or any(map(_has_modes, modules)):
         return None
     classes = tracer.space.resolve()
     if not classes.ids.any():
         return None
-    expected = [record for record in ledger.records if _counts(record)]
     repeated = any(tensor.dim() > 1 and tensor.shape[0] == 1 for tensor in tensors_in(tracer.example))
     for _, keep in tracer.trials(classes):
         if keep is None:
             continue
         copy = cut_copy(tracer.model, keeps_of({**tracer.births, **tracer.attributes}, keep), meta=True)
-        for name in tracer.dropouts:  # with nothing to drop they run what they run in eval mode: nothing
-            copy.get_submodule(name).p = 0.0  # type: ignore[assignment]
-        comparison = _AcrossModes(expected, classes.roots, keep, repeated=repeated)
+        for _, module in named_modules(copy):  # what these add in train mode moves no channels
+            if isinstance(module, _DropoutNd):
+                module.p = 0.0
+            elif isinstance(module, _NormBase):
+                module.num_batches_tracked = None
+        comparison = _AcrossModes(ledger.records, classes.roots, keep, repeated=repeated)
         if compare_with(tracer, copy, comparison, train=True) is not None:
             return None
     return classes
@@ -59,28 +63,12 @@ class _AcrossModes(Comparison):
     """
 
     repeated: bool = False
-    at: int = 0
-
-    def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
-        """Raises at the first operator that is another one, or reads other channels."""
-        if _counts(record):
-            Comparison.__call__(self, self.at, record)
-            self.at += 1
-
-    def finish(self, count: int) -> None:
-        """Raises if the slim run ended before the full one."""
-        Comparison.finish(self, self.at)
 
     def fits(self, want: Any, found: Any) -> bool:
         """True for the same shape but for the batch."""
         if self.repeated and want[:1] == (1,) and found[:1] == (2,):
             want, found = want[1:], found[1:]
         return want == found or Comparison.fits(self, want, found)
-
-
-def _counts(record: OpRecord) -> bool:
-    """False for operators that read no channels and nothing that could become some: norms count batches in training."""
-    return bool(record.inputs) or any(shape is not None for shape in record.shapes)
 
 
 def _has_modes(module: nn.Module) -> bool:

@@ -44,9 +44,10 @@ def give_birth(
     """
     given: dict[tuple[str, int], Vector] = {}
     compiled = tuple(f"{name}." for name, module in named_modules(model) if isinstance(module, torch.jit.ScriptModule))
-    held = held if births is None else {name for name, _ in births}
-    beside = ((name, tensor) for name, tensor in plain_tensors(model) if name in held)
-    for name, tensor in (*named_tensors(model), *beside):
+    named = dict(named_tensors(model))
+    held = held if births is None else {name for name, _ in births} - named.keys()
+    beside = {name: tensor for name, tensor in plain_tensors(model) if name in held} if held else {}
+    for name, tensor in {**named, **beside}.items():
         if not is_floating(tensor) or (compiled and name.startswith(compiled)):
             continue
         labels: dict[int, Vector] = {}
@@ -60,6 +61,10 @@ def give_birth(
 
 class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every operator, then moves the labels by its rule."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap what runs for every operator, for those who compile under a mode
 
     def __init__(
         self,

@@ -210,7 +210,7 @@ class Tracer:
             if copy is None or not self.meta or holdings(copy) != before:
                 copy = copy_model(self.model, meta=self.meta)
                 self.births = give_birth(copy, self.space, self.births or None, self.held)
-                before = holdings(copy)
+                before = holdings(copy) if both else None  # where one run is enough, none needs what it left behind
             try:
                 outputs = self.run(copy, self.space, run.ledger, self.births, train, full=True)
                 run.shapes = [tuple(tensor.shape) for tensor in tensors_in(outputs)]
