@@ -49,6 +49,16 @@ def starved(name: str) -> Plan:
 
 
 @every_topology
+def test_a_trace_alone_is_the_same_as_one_with_both_modes(topology: Topology) -> None:
+    model, example, trace = traced(topology.name)
+    alone = ranp.trace(model, example)
+    assert str(alone) == str(trace)
+    assert [layer.pins for layer in alone.layers] == [layer.pins for layer in trace.layers]
+    assert alone.dims.keys() == trace.dims.keys()
+    assert all(np.array_equal(alone.dims[key], trace.dims[key]) for key in trace.dims)
+
+
+@every_topology
 def test_prunable_layers_lose_channels(topology: Topology) -> None:
     plan = starved(topology.name)
     for name in topology.prunable:

@@ -104,7 +104,7 @@ class Coupling:
 
         by_dim: dict[str, dict[int, tuple[int, ...]]] = {}
         for name, dim, classes in dims:
-            if number[classes].any():
+            if any(numbered(classes)):
                 by_dim.setdefault(name, {})[dim] = numbered(classes)
         names = (layer.name for layer in self.trace.layers)
         return ChannelClasses(
@@ -155,7 +155,7 @@ def _flat_scores(scores: Scores, trace: Trace) -> Floats:
             raise PlanMismatchError(
                 f"there are no scores for layer {layer.name!r} of the trace. Score and trace the same network."
             )
-        value = np.asarray(scores[layer.name].detach().cpu().double().numpy())
+        value = scores[layer.name].numpy()
         if value.shape != (layer.channels,):
             raise PlanMismatchError(
                 f"layer {layer.name!r} has {layer.channels} channels but scores of shape {value.shape}. "

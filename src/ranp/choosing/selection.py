@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -311,7 +312,8 @@ class Selection:
         """
         coupling, trace = self.coupling, self.coupling.trace
         choice = Choice(trace, stays)
-        cuts = {name: {dim: Cut(*cut) for dim, cut in found.items()} for name, found in choice.cuts.items()}
+        made = cache(Cut)  # which checks its indices: the same cut is made in many tensors
+        cuts = {name: {dim: made(*cut) for dim, cut in found.items()} for name, found in choice.cuts.items()}
         removed = choice.removed
         sparsity = Sparsity(
             requested=removed / max(trace.channels, 1) if requested is None else requested,

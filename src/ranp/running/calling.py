@@ -95,9 +95,22 @@ def is_floating(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
+def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """What ``model.named_modules()`` gives, without handing each module up through all those it lies in."""
+    found: dict[int, tuple[str, nn.Module]] = {}
+    todo = [("", model)]
+    while todo:
+        name, module = todo.pop()
+        if id(module) not in found:
+            found[id(module)] = name, module
+            prefix = f"{name}." if name else ""
+            todo += [(prefix + key, child) for key, child in reversed(module._modules.items()) if child is not None]
+    return list(found.values())
+
+
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter and buffer once, under its first name, floating point or not."""
-    modules = list(model.named_modules())  # once: torch walks through them for each kind
+    modules = named_modules(model)
     for kind in ("_parameters", "_buffers"):
         seen: set[int] = set()
         for prefix, module in modules:

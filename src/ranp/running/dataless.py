@@ -35,8 +35,12 @@ def execute(
     if not flat:
         if "device" not in schema_of(func).names:
             return func(*args, **kwargs)
-        out = func(*args, **{**kwargs, "device": META})
-        return out if is_floating(out) else func(*args, **{**kwargs, "device": torch.device("cpu")})
+        kind = kwargs.get("dtype")
+        if kind is None or kind.is_floating_point or kind.is_complex:
+            out = func(*args, **{**kwargs, "device": META})
+            if is_floating(out):
+                return out
+        return func(*args, **{**kwargs, "device": torch.device("cpu")})
     real = [x for x in flat if not x.is_meta]
     if len(real) == len(flat):
         device = kwargs.get("device")

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils._pytree import tree_leaves
 
+from ranp.running.calling import named_modules
+
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
@@ -58,7 +60,7 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     """
     leaves: dict[str, nn.Module] = {}
     inside: tuple[str, ...] = ()
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if isinstance(module, ParametrizationList):
             inside += (f"{name}.",)
         if name.startswith(inside) or isinstance(module, ParametrizationList):
@@ -114,7 +116,7 @@ class ModuleStack:
         return self._running[-1][1]
 
     def __enter__(self) -> Self:
-        for name, module in self._model.named_modules():
+        for name, module in named_modules(self._model):
             if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
                 self._hooks.append(module.register_forward_pre_hook(self._enter(name)))
                 self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
@@ -164,15 +166,15 @@ class LeafRecorder(ExitStack):
         self.kinds: dict[str, str] = {name: kind_of(module) for name, module in self._leaves.items()}
 
     def __enter__(self) -> Self:
-        for name, module in self._leaves.items():
-            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
-                continue
-            # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
-            with torch.no_grad():
+        # A parametrised weight is computed when it is read: once, here, where no tracer takes it for an operator.
+        with torch.no_grad():
+            for name, module in self._leaves.items():
+                if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                    continue
                 weight, bias = weight_of(module), getattr(module, "bias", None)
-            shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
-            hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
-            self.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+                shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
+                hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
+                self.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
         return self
 
     def _hook(self, name: str, kind: str, weight: tuple[int, ...], bias: bool) -> Any:

@@ -78,7 +78,18 @@ class Criterion:
 
 
 def by_channel(values: torch.Tensor, layer: Layer, reduction: Reduction) -> torch.Tensor:
-    """Reduces values shaped like the layer's weight to one value per output channel.
+    """Reduces values shaped like the layer's weight to one value per output channel."""
+    grouped = by_group(values, layer)
+    if grouped.ndim == 2:
+        return grouped.flatten()
+    rest = tuple(range(2, grouped.ndim))
+    if reduction == "max":
+        return grouped.amax(rest).flatten()
+    return (grouped.sum(rest) if reduction == "sum" else grouped.mean(rest)).flatten()
+
+
+def by_group(values: torch.Tensor, layer: Layer) -> torch.Tensor:
+    """Values shaped like the layer's weight with groups and their output channels first.
 
     A transposed convolution keeps its outputs in dimension 1; with groups that dimension holds the outputs of one group
     only, and channel ``g * (outputs / groups) + j`` is output ``j`` of the ``g``-th block of inputs.
@@ -94,12 +105,7 @@ def by_channel(values: torch.Tensor, layer: Layer, reduction: Reduction) -> torc
             f"layer {layer.name!r} has a weight of shape {tuple(values.shape)}, which does not hold {layer.channels} "
             f"output channels in dimension {layer.out_dim} ({layer.groups} groups). Trace the model that is scored."
         )
-    if grouped.ndim == 2:
-        return grouped.flatten()
-    rest = tuple(range(2, grouped.ndim))
-    if reduction == "max":
-        return grouped.amax(rest).flatten()
-    return (grouped.sum(rest) if reduction == "sum" else grouped.mean(rest)).flatten()
+    return grouped
 
 
 def _product(weight: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:

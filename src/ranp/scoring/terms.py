@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ranp.errors import PlanMismatchError, UnsupportedError
-from ranp.scoring.criteria import by_channel
+from ranp.scoring.criteria import by_group
 from ranp.tracing.layout import Layout
 from ranp.tracing.trace import Layer, Trace
 
@@ -51,7 +51,7 @@ def find_terms(network: nn.Module, trace: Trace, on: str) -> tuple[Terms, dict[s
                 f"layer {layer.name!r} of the trace has its weight in {layer.weight!r}, but the model has no such "
                 "parameter. Trace the model that is scored."
             )
-        by_channel(weight.detach(), layer, "sum")  # refuses a weight of another shape before any batch is run
+        by_group(weight.detach(), layer)  # refuses a weight of another shape before any batch is run
         pairs = _mask_of(network, layer, weight, parameters) if on == "channels" else [(weight, True)]
         for parameter, is_weight in pairs:
             terms.setdefault(id(parameter), (parameter, []))[1].append(Term(index, is_weight))

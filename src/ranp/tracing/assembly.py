@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from ranp.running.calling import named_modules
 from ranp.running.flops import OpCall
 from ranp.tracing.cuts import Births
 from ranp.tracing.groups import Links, summed
@@ -26,7 +27,7 @@ PIECES = PinNote(np.zeros(0, np.int64), "pieces that must stay equal cannot", ""
 
 def layer_modules(model: nn.Module) -> dict[str, nn.Module]:
     """Convolutions, transposed convolutions and linear layers in ``named_modules`` order."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, _ConvNd | nn.Linear)}
+    return {name: module for name, module in named_modules(model) if isinstance(module, _ConvNd | nn.Linear)}
 
 
 def assemble(
@@ -45,7 +46,7 @@ def assemble(
     layers: list[Layer] = []
     functional = {k: v for ledger in ledgers for k, v in ledger.functional.items()}
     taken = {names.get(id(module._parameters.get("weight")), f"{name}.weight") for name, module in modules.items()}
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if name in modules:
             computed = next((ledger.outputs[name] for ledger in ledgers if name in ledger.outputs), None)
             layers.append(_module_layer(name, module, names, births, computed, reasons, tracer))
@@ -53,7 +54,8 @@ def assemble(
             weight = f"{name}.{key}" if name else key
             if weight in functional and weight not in taken and not _computed(weight):
                 layers.append(_function_layer(weight, *functional[weight], births, reasons))
-    dims = {key: ids for key, labels in {**births, **attributes}.items() if (ids := classes.ids[labels]).any()}
+    known = {key: classes.ids[labels] for key, labels in {**births, **attributes}.items()}
+    dims = {key: ids for key, ids in known.items() if np.count_nonzero(ids)}
     return Trace(
         layers=tuple(layers),
         dims=dims,
@@ -72,10 +74,9 @@ def assemble(
 def _links(
     space: LabelSpace, classes: Classes, births: Births, outputs: dict[str, Vector], layers: list[Layer]
 ) -> Links:
-    notes: dict[str, Any] = {name: [*getattr(space, name)] for name in ("left", "right", "sources", "equal_counts")}
     inputs = {layer.name: births.get((layer.weight, layer.in_dim)) for layer in layers}
     known = {name: labels for name, labels in inputs.items() if labels is not None}
-    return Links(replace(space, **notes), classes, outputs, known)
+    return Links(space.copy(), classes, outputs, known)
 
 
 def _ops(tracer: Tracer) -> tuple[OpCall, ...]:

@@ -13,17 +13,22 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ranp.running.calling import is_floating, named_tensors
+from ranp.running.calling import is_floating, named_modules, named_tensors
 
 
 def plain_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every floating-point tensor that a module holds as a plain attribute, once, under its first name."""
-    seen = {id(tensor) for _, tensor in named_tensors(model)}
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            if type(value) is torch.Tensor and is_floating(value) and id(value) not in seen:
-                seen.add(id(value))
-                yield f"{name}.{key}" if name else key, value
+    found = [
+        (f"{name}.{key}" if name else key, value)
+        for name, module in named_modules(model)
+        for key, value in vars(module).items()
+        if type(value) is torch.Tensor and is_floating(value)
+    ]
+    seen = {id(tensor) for _, tensor in named_tensors(model)} if found else set()
+    for name, tensor in found:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
 
 
 def standing_alone(model: nn.Module) -> frozenset[str]:

@@ -132,7 +132,7 @@ class Choice:
         shared: dict[bytes, tuple[int, tuple[int, ...]]] = {}
         for (name, dim), classes in zip(self.trace.dims, self.layout.dim_classes(), strict=True):
             flags = self.stays[classes]
-            if not flags.all():
+            if np.count_nonzero(flags) < len(flags):
                 key = classes.tobytes()
                 if key not in shared:
                     shared[key] = (len(classes), tuple(np.flatnonzero(flags).tolist()))

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 from ranp.errors import PlanMismatchError
-from ranp.running.calling import named_tensors
+from ranp.running.calling import named_modules, named_tensors
 from ranp.running.copies import copy_model
 from ranp.running.recording import weight_of
 from ranp.tracing.attributes import plain_tensors
@@ -51,8 +51,9 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
     A tensor that several modules share is cut once and stays shared. With ``meta`` the copy holds no data but that of
     plain attributes.
     """
-    held = dict(plain_tensors(model))
-    known = {**held, **dict(named_tensors(model))}
+    known = dict(named_tensors(model))
+    held = {} if keeps.keys() <= known.keys() else dict(plain_tensors(model))
+    known = {**held, **known}
     twins: dict[int, torch.Tensor] = {}
     indices: dict[tuple[int, torch.device], torch.Tensor] = {}  # the same cut is made in many tensors
 
@@ -77,7 +78,7 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
     copy = copy_model(model, meta=meta, twins=twins)
     fresh = {id(twins[id(known[name])]): by_dim for name, by_dim in keeps.items() if name in known}
     with torch.no_grad():  # a weight may be computed when it is asked for
-        for module in copy.modules():
+        for _, module in named_modules(copy):
             if not fresh.keys().isdisjoint(map(id, (*module._parameters.values(), *module._buffers.values()))):
                 if isinstance(module, nn.GroupNorm) and id(module.weight) in fresh:
                     module.num_groups = _groups_left(module, fresh[id(module.weight)][0])
@@ -92,7 +93,7 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
 def _cut_attribute(model: nn.Module, name: str, by_dim: Mapping[int, Sequence[int]]) -> None:
     """Writes new widths into an attribute: of a norm that holds no tensor, or of a module whose code knows a width."""
     owner, _, attribute = name.rpartition(".")
-    module: Any = dict(model.named_modules()).get(owner)
+    module: Any = dict(named_modules(model)).get(owner)
     if module is None or numbers_in(module, attribute) is None:
         raise PlanMismatchError(
             f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
@@ -131,8 +132,9 @@ def _parts(value: Any) -> tuple[Any, ...]:
 def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Full sizes of what a plan cuts: tensors, and widths in attributes."""
     known = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
-    modules, names = dict(model.named_modules()), set(names)
-    known |= {name: tuple(tensor.shape) for name, tensor in plain_tensors(model) if name in names}
+    names = set(names) - known.keys()
+    modules = dict(named_modules(model)) if names else {}
+    known |= {name: tuple(tensor.shape) for name, tensor in plain_tensors(model) if name in names} if names else {}
     for name in names:
         owner, _, attribute = name.rpartition(".")
         numbers = None if name in known else numbers_in(modules.get(owner), attribute)

@@ -6,16 +6,19 @@ maximum turned into a plain number; the channels it was taken over look as if no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ranp.running.operators import flat_tensors
-from ranp.tracing.labels import Vector
+from ranp.tracing.labels import FILLER, LabelSpace, Vector
+from ranp.tracing.ledger import Ledger
 from ranp.tracing.operation import labels_of
 from ranp.tracing.rules.contraction import CONVOLUTIONS, PRODUCTS
 from ranp.tracing.rules.losses import DISTANCES, ELEMENTWISE
 from ranp.tracing.rules.reduction import EXTREMES, PLAIN, POSITIONS
+from ranp.tracing.trace import Cause
 
 REDUCED = "_ranp_reduced"
 _SUMS_WITH_WEIGHTS = frozenset((*CONVOLUTIONS, *PRODUCTS))
@@ -47,3 +50,16 @@ def remember_reduced(name: str, ins: list[torch.Tensor], out: Any) -> None:
     if trail:
         for tensor in flat_tensors(out):
             setattr(tensor, REDUCED, list(trail.values()))
+
+
+def keep_what_decides(space: LabelSpace, ledgers: Sequence[Ledger]) -> None:
+    """Pins channels that no weight reads, but whose values decided something in the code."""
+    deciding = [found for ledger in ledgers for found in ledger.decided_by]
+    if not deciding:
+        return
+    roots = space.resolve().roots
+    read = {int(root) for vector in space.contracted for root in roots[vector]}
+    for vector, where in deciding:
+        alone = vector[[int(root) not in read for root in roots[vector]]]
+        reason = "code decides by its values what to do next"
+        space.pin(alone[alone != FILLER], reason, where, op="item", cause=Cause.CODE)

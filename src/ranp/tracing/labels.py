@@ -26,7 +26,7 @@ RIGID = 1
 
 def has_filler(vector: Vector) -> bool:
     """True if some of these labels are fillers. Those of parameters hold none, and are read-only to show it."""
-    return bool(vector.flags.writeable) and not vector.all()
+    return bool(vector.flags.writeable and np.count_nonzero(vector) < len(vector))  # all() takes far longer
 
 
 def without_repeats(values: Vector) -> Vector:
@@ -82,6 +82,11 @@ class LabelSpace:
     """Labels that were summed over together with weights."""
     sources: list[tuple[int, int, str, str]] = field(default_factory=list)
     """First and last (exclusive) of the unions that one operator made, its name, and its module."""
+
+    def copy(self) -> LabelSpace:
+        """A notebook with the same notes, to write more into."""
+        lists = [*self.left], [*self.right], [*self.pins], [*self.equal_counts]
+        return LabelSpace(self.size, *lists, {*self.noted}, [*self.contracted], [*self.sources])
 
     def new(self, count: int) -> Vector:
         """Fresh labels for one dimension of one tensor."""

@@ -94,7 +94,7 @@ def _lay_out(trace: Trace) -> Layout:
     op_spans = tuple({at: next(arrays) for at in span} for span in trace.op_spans)
     held = [without_repeats(array) for array in numbered[: len(raw)]]
     counts = np.asarray([layer.channels for layer in layers], dtype=np.int64)
-    size = 1 + max((int(array.max()) for array in numbered if array.size), default=PINNED)
+    size = 1 + _largest(numbered)
     return Layout(
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         layer=np.repeat(np.arange(len(layers)), counts),
@@ -123,10 +123,14 @@ def _reads_whole_layers(layers: list[Ints], dims: list[Ints]) -> bool:
 
 def _numbered(arrays: list[npt.NDArray[np.int64]]) -> list[Ints]:
     """The arrays as they are, or numbered anew (0 stays 0) if their numbers are too large for a table."""
-    if max((int(array.max()) for array in arrays if array.size), default=0) < LARGEST_TABLE:
+    if _largest(arrays) < LARGEST_TABLE:
         return arrays
     ids = np.unique(np.concatenate([[PINNED], *arrays]))
     return [np.searchsorted(ids, array) for array in arrays]
+
+
+def _largest(arrays: list[Ints]) -> int:
+    return int(_joined(arrays).max(initial=PINNED))
 
 
 def _joined(arrays: list[Ints]) -> Ints:
@@ -142,7 +146,11 @@ def _blocks(size: int, layers: list[Ints], pieces: tuple[tuple[Ints, ...], ...])
     block = np.zeros(size, dtype=np.int64)
     fresh = 1
     for held in [*layers, *(without_repeats(_joined(list(entry))) for entry in pieces)]:
-        old, index = np.unique(block[held], return_inverse=True)
+        mine = block[held]
+        if len(mine) and (mine == mine[0]).all():  # as most are
+            old, index = mine[:1], np.int64(0)
+        else:
+            old, index = np.unique(mine, return_inverse=True)
         block[held] = fresh + index
         fresh += len(old)
     used = without_repeats(_joined(layers)) if layers else np.zeros(0, np.int64)

@@ -93,3 +93,13 @@ class Ledger:
         for layer, vector in other.outputs.items():
             self.outputs.setdefault(layer, vector)
         self.decided_by += other.decided_by
+
+
+@dataclass(slots=True)
+class Run:
+    """One labelled run in one mode."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    failed: str = ""
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    """Shapes of the outputs."""

@@ -15,6 +15,7 @@ import numpy as np
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ranp.running.calling import named_modules
 from ranp.tracing.cuts import Births
 from ranp.tracing.cutting import numbers_in
 from ranp.tracing.labels import LabelSpace, Vector
@@ -63,7 +64,7 @@ def owners_of(where: str) -> Iterator[str]:
 def attributes_near(model: nn.Module, record: OpRecord, vectors: list[Vector]) -> list[tuple[Key, Vector]]:
     """Attributes that may hold the number of the channels that an operator reads, the likeliest first."""
     found: list[tuple[Key, Vector]] = []
-    modules = dict(model.named_modules())
+    modules = dict(named_modules(model))
     for owner in owners_of(record.where):
         for attribute, numbers in width_attributes(modules[owner]).items():
             for at, number in enumerate(numbers):
@@ -85,7 +86,7 @@ def transferred(key: Key, place: OpRecord, other: OpRecord) -> Key | None:
 
 def keep_projected(model: nn.Module, space: LabelSpace, births: Births) -> None:
     """Pins the states of an LSTM that projects them: torch takes it for one that does not if both are equally wide."""
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if isinstance(module, nn.LSTM) and module.proj_size:
             for (tensor, _), labels in births.items():
                 if tensor.startswith(f"{name}.weight_hr_".lstrip(".")):
@@ -98,7 +99,7 @@ def watch_norms(model: nn.Module, space: LabelSpace, attributes: dict[Key, Vecto
     They still mirror that count in an attribute, which is cut like a tensor.
     """
     kinds = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         bare = isinstance(module, kinds) and next(module.parameters(), None) is None
         if bare and getattr(module, "running_mean", None) is None:
             yield module.register_forward_pre_hook(_watch(name, module, space, attributes))

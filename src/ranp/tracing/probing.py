@@ -92,6 +92,7 @@ class Comparison:
         known = self._left.get(id(vector))
         if known is None:
             known = self._left[id(vector)] = (vector, vector[self.keep[vector]])
+            known[1].flags.writeable = vector.flags.writeable  # without fillers there are none left
         return known[1]
 
     def __call__(self, index: int, record: OpRecord, tensors: object = None) -> None:
@@ -164,8 +165,12 @@ class Comparison:
         for want, found in zip(wanted, slim.shapes, strict=False):
             if want == found or want is None or found is None:
                 continue
-            if len(want) != len(found) or any(w not in (-1, f) for w, f in zip(want, found, strict=True)):
+            if not self.fits(want, found):
                 raise MisalignedError.around(index, full, f"regroups channels: {tuple(found)}, and not {tuple(want)}")
+
+    def fits(self, want: Sequence[int], found: Sequence[int]) -> bool:
+        """True for the same shape; -1 is any size."""
+        return len(want) == len(found) and all(w in (-1, f) for w, f in zip(want, found, strict=True))
 
     def _single(self, vector: Vector) -> bool:
         """True if all labels are of one class."""
@@ -273,7 +278,7 @@ def trains_alike(tracer: Tracer) -> bool:
 def compare(tracer: Tracer, slim: nn.Module, classes: Classes, keep: Mask, train: bool) -> Failure | None:
     """Runs a cut copy beside the full network's records; None if they agree at every operator."""
     expected = tracer.runs[train].ledger.records
-    return _compare(tracer, slim, Comparison(expected, classes.roots, keep, numbers=tracer.meta), train)
+    return compare_with(tracer, slim, Comparison(expected, classes.roots, keep, numbers=tracer.meta), train)
 
 
 def compare_loosely(
@@ -282,11 +287,12 @@ def compare_loosely(
     """The same for a copy with single channels: whether they agree (None: unknown), and what differs."""
     expected = tracer.runs[train].ledger.records
     comparison = LooseComparison(expected, classes.roots, keep, numbers=tracer.meta)
-    failure = _compare(tracer, slim, comparison, train)
+    failure = compare_with(tracer, slim, comparison, train)
     return (False if failure is not None else None if comparison.lost else True), failure
 
 
-def _compare(tracer: Tracer, slim: nn.Module, comparison: Comparison, train: bool) -> Failure | None:
+def compare_with(tracer: Tracer, slim: nn.Module, comparison: Comparison, train: bool) -> Failure | None:
+    """Runs a cut copy in one mode and compares; None if all agrees."""
     births = {key: comparison.left(labels) for key, labels in tracer.births.items()}
     scratch, ledger = LabelSpace(size=tracer.space.size), Ledger()
     give_birth(slim, scratch, births)
@@ -299,8 +305,9 @@ def _compare(tracer: Tracer, slim: nn.Module, comparison: Comparison, train: boo
         at = len(ledger.records) - (1 if ledger.in_flight else 0)
         reason = f"code assumes a size: {first_line(error)}"
         return Failure(train, at, reason, reason)
-    shapes, wanted = [tuple(tensor.shape) for tensor in tensors_in(out)], tracer.runs[train].shapes
-    if shapes == wanted:
+    shapes = [tuple(tensor.shape) for tensor in tensors_in(out)]
+    wanted = tracer.runs.get(train, tracer.runs[False]).shapes
+    if len(shapes) == len(wanted) and all(map(comparison.fits, wanted, shapes)):
         return None
     last = min(len(ledger.records), len(comparison.expected)) - 1
     detail = f"the outputs have shapes {shapes}, not {wanted}"

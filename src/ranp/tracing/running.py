@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from ranp.running.calling import call, is_floating, named_tensors, tensors_in, written_out
+from ranp.running.calling import call, is_floating, named_modules, named_tensors, tensors_in, written_out
 from ranp.running.dataless import execute
 from ranp.running.operators import Schema, flat_tensors, schema_of
 from ranp.running.randomness import RandomState, ambient_seed, reseed, untouched_rng
@@ -44,10 +43,11 @@ def give_birth(
     rigid.
     """
     given: dict[tuple[str, int], Vector] = {}
-    compiled = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, torch.jit.ScriptModule))
-    held = held if births is None else {name for name, _ in births}
-    beside = ((name, tensor) for name, tensor in plain_tensors(model) if name in held)
-    for name, tensor in (*named_tensors(model), *beside):
+    compiled = tuple(f"{name}." for name, module in named_modules(model) if isinstance(module, torch.jit.ScriptModule))
+    named = dict(named_tensors(model))
+    held = held if births is None else {name for name, _ in births} - named.keys()
+    beside = {name: tensor for name, tensor in plain_tensors(model) if name in held} if held else {}
+    for name, tensor in {**named, **beside}.items():
         if not is_floating(tensor) or (compiled and name.startswith(compiled)):
             continue
         labels: dict[int, Vector] = {}
@@ -61,6 +61,10 @@ def give_birth(
 
 class LabelMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every operator, then moves the labels by its rule."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would wrap what runs for every operator, for those who compile under a mode
 
     def __init__(
         self,
@@ -324,7 +328,7 @@ def run_labelled(
         ambient_seed(seed or 0)
         mode = LabelMode(space, ledger, births, stack, layers, **options)
         before = RandomState.now()
-        with mode, MadeFromNumbers(), nullcontext() if head_size is None else DefaultScale(head_size):
+        with mode, MadeFromNumbers() if head_size is None else DefaultScale(head_size):
             outputs = call(model, inputs)
         after, numbers = RandomState.now(), any(record.name in TO_PYTHON for record in ledger.records)
         ledger.drew = after.outside.moved(before.outside) or (numbers and not torch.equal(after.cpu, before.cpu))

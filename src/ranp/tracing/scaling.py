@@ -14,14 +14,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
+
+from ranp.tracing.constants import MadeFromNumbers
 
 Size = Callable[[torch.Tensor], int]
 """How many features heads are taken to have, of their queries."""
 
 
-class DefaultScale(TorchFunctionMode):
-    """While active, fused attention without a scale takes the one of heads of some size."""
+class DefaultScale(MadeFromNumbers):
+    """While active, fused attention without a scale takes the one of heads of some size.
+
+    And what its base does: every function of torch passes through each mode there is, so one serves for both.
+    """
 
     def __init__(self, size: Size) -> None:
         super().__init__()
@@ -32,7 +36,7 @@ class DefaultScale(TorchFunctionMode):
         if func is F.scaled_dot_product_attention and kwargs.get("scale") is None:
             query = args[0] if args else kwargs["query"]
             kwargs = {**kwargs, "scale": self.size(query) ** -0.5}
-        return func(*args, **kwargs)
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 def any_size(query: torch.Tensor) -> int:

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ranp.arguments import described
 from ranp.errors import UnsupportedError, asked
-from ranp.running.calling import at_least_two, first_line, redrawn, tensors_in, unwrap
+from ranp.running.calling import at_least_two, first_line, named_modules, redrawn, tensors_in, unwrap
 from ranp.running.copies import copy_model, holdings, redraw_weights
 from ranp.running.dataless import execute, to_meta
 from ranp.running.flops import OpCall, call_of, true_flops
@@ -26,12 +25,14 @@ from ranp.running.recording import LeafCall, LeafRecorder
 from ranp.tracing.assembly import assemble, layer_modules
 from ranp.tracing.attributes import standing_alone
 from ranp.tracing.cuts import Births, Mask, narrowed, random_keep, uneven_keep
+from ranp.tracing.deciding import keep_what_decides
 from ranp.tracing.guesses import Cut, meeting_constants
 from ranp.tracing.heads import BOTH, WHOLE, keep_places, start_with_heads
 from ranp.tracing.labels import FILLER, Classes, LabelSpace, Vector
 from ranp.tracing.learning import CodePin, Lessons, labels_at, learn
-from ranp.tracing.ledger import Ledger, OpRecord
+from ranp.tracing.ledger import Ledger, OpRecord, Run
 from ranp.tracing.mirrors import keep_projected, watch_norms
+from ranp.tracing.modes import classes_of_one_run
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
@@ -52,7 +53,8 @@ def trace(model: nn.Module, example: Any) -> Trace:
 
     Nothing is computed if the model allows it: tensors without data (meta) go through the ordinary Python code, once in
     eval mode, once in train mode, and once more in each mode through a copy that is cut at random, to find sizes that
-    the code assumes. Where code needs values, the same happens with the real example.
+    the code assumes. Where a cut copy in train mode runs what the full network runs in eval mode, these two runs are
+    enough. Where code needs values, the same happens with the real example.
 
     Args:
         model: Any network. It is not changed.
@@ -65,7 +67,7 @@ def trace(model: nn.Module, example: Any) -> Trace:
     Raises:
         UnsupportedError: The model does not run on the example, or has parameters that are not initialised yet.
     """
-    return Tracer(unwrap(model), example).trace()
+    return Tracer(unwrap(model), example).trace(both=False)
 
 
 def _directly(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,23 +78,13 @@ DRAWS = 8
 """Runs of a network that draws its path at random, beside the first."""
 
 
-@dataclass(slots=True)
-class Run:
-    """One labelled run in one mode."""
-
-    ledger: Ledger = field(default_factory=Ledger)
-    failed: str = ""
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    """Shapes of the outputs."""
-
-
 class Tracer:
     """Everything known about one network while it is traced."""
 
     def __init__(self, model: nn.Module, example: Any, attention: str = BOTH) -> None:
         self.model, self.example, self.attention = model, example, attention
         self.layers = layer_modules(model)
-        self.dropouts = {name for name, module in model.named_modules() if isinstance(module, _DropoutNd)}
+        self.dropouts = {name for name, module in named_modules(model) if isinstance(module, _DropoutNd)}
         self.held = standing_alone(model)
         self.meta = True
         self.space = LabelSpace()
@@ -104,20 +96,25 @@ class Tracer:
         self.ops: dict[int, OpCall] = {}
         self.op_labels: list[dict[tuple[int, int], Vector]] = []
         self.settled = False
+        self.agreed: Classes | None = None
         self.lessons = Lessons()
 
-    def trace(self) -> Trace:
-        """Runs, probes, and runs again until a cut network behaves as the classes say."""
-        self.start()
-        return self.assembled(self.settle())
+    def trace(self, *, both: bool = True) -> Trace:
+        """Runs, probes, and runs again until a cut network behaves as the classes say.
+
+        Without ``both``, train mode is not written down if trial cuts show that it runs what eval mode runs: the trace
+        is the same, but a slim network cannot be compared with it.
+        """
+        self.start(both=both)
+        return self.assembled(self.settle() if self.agreed is None else self.agreed)
 
     def assembled(self, classes: Classes) -> Trace:
         """The Trace as it follows from the runs and these classes."""
         return assemble(self.model, self.layers, self.space, classes, self.births, self.attributes, self)
 
-    def start(self) -> None:
+    def start(self, *, both: bool = True) -> None:
         """Runs without data if the network allows it, else on the real example."""
-        self._start()
+        self._start(both)
         self._turn_views()
         if self.attention == WHOLE:
             start_with_heads(self)
@@ -142,9 +139,9 @@ class Tracer:
         records = {(train, i): self.runs[train].ledger.records[i] for train, i in places}
         return {at for at, record in records.items() if not any(ids[vector].any() for _, _, vector in record.inputs)}
 
-    def _start(self) -> None:
+    def _start(self, both: bool) -> None:
         try:
-            self.run_full()
+            self.run_full(both=both)
         except UnsupportedError:
             raise
         except Exception as error:
@@ -170,7 +167,7 @@ class Tracer:
             classes = self.space.resolve()
             if not classes.ids.any():
                 return classes
-            for cut, keep in self._trials(classes, round_ % 2):
+            for cut, keep in self.trials(classes, round_ % 2):
                 failure = None if keep is None else probe(self, classes, keep)
                 if failure is not None:
                     learn(self, classes, (cut, partial(self._wide, seed=(round_ + 1) % 2)), failure)
@@ -180,7 +177,7 @@ class Tracer:
         self.space.pin(np.arange(2, self.space.size), "gave up: no cut of these channels ran", "", cause=Cause.CODE)
         return self.space.resolve()
 
-    def _trials(self, classes: Classes, seed: int) -> Iterator[tuple[Cut, Mask | None]]:
+    def trials(self, classes: Classes, seed: int = 0) -> Iterator[tuple[Cut, Mask | None]]:
         """What to try, with the labels that stay in it."""
         keep = self._wide(classes, seed)
         yield partial(self._wide, seed=seed), keep
@@ -197,18 +194,23 @@ class Tracer:
     def _narrow(self, classes: Classes, seed: int) -> Mask | None:
         return narrowed(self._wide(classes, seed), classes, self.births)
 
-    def run_full(self) -> None:
-        """Runs the full network in both modes into a fresh notebook, with what earlier failures taught."""
+    def run_full(self, *, both: bool = True) -> None:
+        """Runs the full network in both modes into a fresh notebook, with what earlier failures taught.
+
+        Without ``both``, in eval mode alone if that is enough.
+        """
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
         self.attributes.update(self.lessons.mirrors)
         self.births, copy, before = {}, None, None
         for train in (False, True):
+            if train and not both and self._eval_is_enough():
+                return
             run = self.runs[train] = Run()
             # Real tensors may be rewritten by a run (statistics, codebooks), and modules may keep something of it.
             if copy is None or not self.meta or holdings(copy) != before:
                 copy = copy_model(self.model, meta=self.meta)
                 self.births = give_birth(copy, self.space, self.births or None, self.held)
-                before = holdings(copy)
+                before = holdings(copy) if both else None  # where one run is enough, none needs what it left behind
             try:
                 outputs = self.run(copy, self.space, run.ledger, self.births, train, full=True)
                 run.shapes = [tuple(tensor.shape) for tensor in tensors_in(outputs)]
@@ -219,6 +221,19 @@ class Tracer:
                 logger.warning("the network does not run in train mode on the example: %s", run.failed)
             else:
                 self._draw_again(run, train)
+        self._conclude()
+
+    def _eval_is_enough(self) -> bool:
+        """True if train mode would add nothing to the notebook, which is then closed."""
+        notes, self.space = self.space, self.space.copy()
+        self._conclude()
+        self.agreed = classes_of_one_run(self)
+        if self.agreed is None:
+            self.space = notes
+        return self.agreed is not None
+
+    def _conclude(self) -> None:
+        """Notes what follows from the runs as a whole, and from what earlier failures taught."""
         touched = set().union(*(run.ledger.touched for run in self.runs.values()))
         for (name, _), labels in self.births.items():
             if name not in touched:
@@ -227,12 +242,12 @@ class Tracer:
         self.space.equal_counts += self.lessons.counts
         for vector, reason in self.lessons.distrusted:
             self.space.pin(vector, reason, "", cause=Cause.CODE)
-        self._keep_what_decides()
+        keep_what_decides(self.space, [run.ledger for run in self.runs.values()])
         if self.attention == WHOLE:
             keep_places(self)
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
-            for at, vectors in labels_at(records, index, _any).items():
+            for at, vectors in labels_at(records, index, lambda vector: bool(vector.any())).items():
                 self.pin_at(records[at], vectors, pin)
 
     def pin_at(self, record: OpRecord, vectors: Sequence[Vector], pin: CodePin) -> None:
@@ -261,19 +276,6 @@ class Tracer:
             same = same + 1 if [(record.name, record.where) for record in ledger.records] == base else 0
             run.ledger.join(ledger)
 
-    def _keep_what_decides(self) -> None:
-        """Pins channels that no weight reads, but whose values decided something in the code."""
-        reason = "code decides by its values what to do next"
-        ledgers = [run.ledger for run in self.runs.values()]
-        deciding = [(vector, reason, where, "item", Cause.CODE) for led in ledgers for vector, where in led.decided_by]
-        if not deciding:
-            return
-        roots = self.space.resolve().roots
-        read = {int(root) for vector in self.space.contracted for root in roots[vector]}
-        for vector, reason, where, op, cause in deciding:
-            alone = vector[[int(root) not in read for root in roots[vector]]]
-            self.space.pin(alone[alone != FILLER], reason, where, op=op, cause=cause)
-
     def run(
         self,
         copy: nn.Module,
@@ -295,7 +297,8 @@ class Tracer:
         options: dict[str, Any] = {"carriers": carriers, "run": execute if self.meta else _directly, **more}
         options["head_size"] = any_size if self.meta else None
         if not full:
-            options |= {name: getattr(self.runs[train].ledger, name) for name in ("depthwise", "decisions")}
+            known = self.runs.get(train, self.runs[False]).ledger
+            options |= {"depthwise": known.depthwise, "decisions": known.decisions}
         with ExitStack() as stack:
             if full:
                 for hook in watch_norms(copy, self.space, self.attributes):
@@ -344,7 +347,3 @@ class Tracer:
         if failure is not None:
             learn(self, self.space.resolve(), None, failure)
         return self.assembled(self.settle())
-
-
-def _any(vector: Vector) -> bool:
-    return bool(vector.any())

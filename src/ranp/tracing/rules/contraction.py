@@ -63,7 +63,8 @@ def _depthwise(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bo
         op.pin(labels_of(weight).get(1), "inputs of a group that makes one channel")
         op.merge([data, None if outputs is None else np.repeat(outputs, inputs)], FIXED)
         return outputs
-    spread = None if data is None else np.repeat(data, weight.shape[0] // groups)
+    each = weight.shape[0] // groups
+    spread = data if data is None or each == 1 else np.repeat(data, each)
     return op.merge([spread, outputs], FIXED)
 
 
