@@ -172,8 +172,7 @@ def grouped_weights(model: nn.Module) -> dict[str, int]:
     names = {id(tensor): name for name, tensor in named_tensors(model)}
     found: dict[str, set[int]] = {}
     for module in model.modules():
-        weight = module._parameters.get("weight")
-        if isinstance(module, _ConvNd) and weight is not None:
+        if isinstance(module, _ConvNd) and (weight := module._parameters.get("weight")) is not None:
             found.setdefault(names[id(weight)], set()).add(1 if isinstance(module, _ConvTransposeNd) else module.groups)
     return {name: groups for name, (groups, *others) in found.items() if groups > 1 and not others}
 
