@@ -234,7 +234,7 @@ class Tracer:
             keep_places(self)
         for (train, index), pin in self.lessons.code_pins.items():
             records = self.runs[train].ledger.records
-            for at, vectors in labels_at(records, index, _any).items():
+            for at, vectors in labels_at(records, index, lambda vector: bool(vector.any())).items():
                 self.pin_at(records[at], vectors, pin)
 
     def pin_at(self, record: OpRecord, vectors: Sequence[Vector], pin: CodePin) -> None:
@@ -346,7 +346,3 @@ class Tracer:
         if failure is not None:
             learn(self, self.space.resolve(), None, failure)
         return self.assembled(self.settle())
-
-
-def _any(vector: Vector) -> bool:
-    return bool(vector.any())
