@@ -91,6 +91,22 @@ def shuffle_between_other_groups() -> nn.Module:
     )
 
 
+@PATTERNS.add(image(), prunable="stem enter first second third", kept="head")
+def shuffle_units_in_a_row() -> nn.Module:
+    """ShuffleNetV2's units one after the other: half of what is shuffled passes by, again and again."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = F.relu(m.stem(x))
+        x = shuffled(torch.cat([x, F.relu(m.enter(x))], 1), 2)
+        for unit in (m.first, m.second, m.third):
+            passing, worked = x.chunk(2, 1)
+            x = shuffled(torch.cat([passing, F.relu(unit(worked))], 1), 2)
+        return m.head(x)
+
+    units = {name: conv(16, 16, 1, dims=2) for name in ("enter", "first", "second", "third")}
+    return Net(body, stem=conv(2, 16, dims=2), **units, head=conv(32, 2, dims=2))
+
+
 @PATTERNS.add(volume(), prunable="a stem b", kept="head")
 def shuffle_of_a_norm_in_other_groups() -> nn.Module:
     return between(lambda m, x: shuffled(m.norm(x), 2), 12, norm=nn.GroupNorm(3, 12))
