@@ -27,7 +27,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires
 
 PATTERNS: dict[str, str] = {
     "channel shuffle": "channel_shuffle channel_shuffle_operator shuffle_unit shuffle_of_a_norm_in_other_groups "
-    "shuffle_twice_in_different_groups",
+    "shuffle_twice_in_different_groups shuffle_across_groups shuffle_between_other_groups "
+    "shuffle_units_in_a_row",
     "pixel shuffle": "pixel_shuffle voxel_shuffle voxel_unshuffle space_to_depth subpixel_upsampling_with_icnr "
     "voxel_shuffle_with_factors_first voxel_shuffle_into_a_written_width",
     "grouped transposed conv": "grouped_transposed depthwise_transposed grouped_transposed_with_output_size "

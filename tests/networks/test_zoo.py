@@ -41,11 +41,10 @@ FLOAT32 = 1e-4
 
 INFEASIBLE: dict[float, dict[str, str]] = {
     0.5: {
-        "3D-ShuffleNet v1": "splits and shuffles tie many channels together, each of which some layer needs",
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
     },
     0.8: {
-        "3D-ShuffleNet v1": "splits and shuffles tie many channels together, each of which some layer needs",
+        "3D-ShuffleNet v1": "a quarter of every stage stays: its groups and those of the one before share no more",
         "3D-ShuffleNet v2": "splits and shuffles tie many channels together, each of which some layer needs",
         "UNETR++": "a view mixes places with channels: most of what can go stands or falls together",
     },
@@ -120,7 +119,6 @@ PINNED: dict[str, tuple[int, str]] = {
     "ConvLSTM encoder-decoder": (128, "coupled gates of the state"),
     "ConvGRU classifier": (64, "coupled gates of the state"),
     "ACVNet": (1920, "queries, keys and values told apart by number"),
-    "3D-ShuffleNet v1": (1980, "channels that stand or fall with a whole layer"),
     "3D-ShuffleNet v2": (1888, "channels that stand or fall with a whole layer"),
     "UNETR++": (1348, "a view that mixes places with channels"),
     "PredRNN": (960, "predicted frames that are mixed with true ones"),

@@ -186,9 +186,13 @@ def masked(
         for name, dim in readers:
             cut = plan.cuts.get(name, {}).get(dim)
             if cut is not None:
-                assert named[name].shape[dim] == cut.size, f"{name} has another size than its cut"
-                removed = sorted(set(range(cut.size)) - set(cut.keep))
-                named[name].index_fill_(dim, torch.tensor(removed), 0.0)
+                # Inputs of a grouped convolution may be numbered through all groups: each reads its own part of them.
+                groups = getattr(twin.get_submodule(name.rpartition(".")[0]), "groups", 1)
+                parts = named[name].chunk(groups if cut.size > named[name].shape[dim] else 1)
+                size = named[name].shape[dim]
+                assert len(parts) * size == cut.size, f"{name} has another size than its cut"
+                for index in sorted(set(range(cut.size)) - set(cut.keep)):
+                    parts[index // size].select(dim, index % size).zero_()
         for name in silenced:
             layer = twin.get_submodule(name)
             removed = torch.tensor(sorted(set(range(plan.channels[name])) - set(plan.kept[name])), dtype=torch.long)

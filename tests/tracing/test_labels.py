@@ -152,6 +152,32 @@ def test_constraints_that_cross_are_coupled_so_that_both_hold() -> None:
     assert_every_cut_is_even(a, classes.ids, classes.pieces, (2, 3))
 
 
+def test_crossing_constraints_share_the_largest_parts_that_suit_both() -> None:
+    space = LabelSpace()
+    a = space.new(60)
+    space.require_equal_counts(a[:36], 3, "groups of twelve", "here")
+    space.require_equal_counts(a, 3, "groups of twenty", "here")
+    classes = space.resolve()
+    assert len(np.unique(classes.ids[a])) == 60
+    assert [(len(entry), len(entry[0])) for entry in classes.pieces] == [(15, 4)]
+    assert_every_cut_is_even(a, classes.ids, classes.pieces, (3,))
+    assert_every_cut_is_even(a[:36], classes.ids, classes.pieces, (3,))
+
+
+def test_classes_across_seams_go_with_as_many_others_as_make_up_for_them() -> None:
+    space = LabelSpace()
+    a = space.new(30)
+    dealt = a.reshape(10, 3)
+    space.unite(dealt[:, [0, 0]].ravel(), dealt[:, 1:].ravel())
+    space.require_equal_counts(a, 3, "groups of ten, dealt in threes", "here")
+    classes = space.resolve()
+    first, last = classes.ids[a[9]], classes.ids[a[18]]  # 9 | 10, 11 and 18, 19 | 20
+    assert first == last
+    assert len(np.unique(classes.ids[a])) == 7  # these with one of the first group and one of the last, and six others
+    assert [(len(entry), len(entry[0])) for entry in classes.pieces] == [(3, 2)]
+    assert_every_cut_is_even(a, classes.ids, classes.pieces, (3,))
+
+
 def assert_every_cut_is_even(labels, ids, pieces, counts) -> None:
     """Removing any allowed set of classes leaves equal counts in each of the wanted pieces."""
     rng = np.random.default_rng(0)

@@ -128,7 +128,7 @@ def needs(
         sources = wanted[order[offsets[block[order]] + base]]
         kept[order] = np.where(base * each < min_channels, ALWAYS, sources)
     else:
-        kept[loose & (rank == 0)] = ALWAYS
+        kept[loose & (rank == 0) & ~_beside_pieces(coupling)] = ALWAYS
     for entry in coupling.layout.pieces:
         _even_out(entry, wanted, kept, best, min_channels, round_to)
     wanted[PINNED] = kept[PINNED] = ALWAYS
@@ -181,6 +181,19 @@ def nearest(coupling: Coupling, need: Floats, budget: float, target: float, leas
         if distance < miss:
             stays, miss = other, distance
     return stays
+
+
+def _beside_pieces(coupling: Coupling) -> Flags:
+    """Of each class whether all layers that hold it hold pieces too: these keep something, so the others may all go."""
+    layout = coupling.layout
+    in_pieces, elsewhere = np.zeros((2, coupling.size), dtype=bool)
+    for entry in layout.pieces:
+        in_pieces[np.concatenate(entry)] = True
+    in_pieces[PINNED] = False
+    with_pieces = np.zeros(len(coupling.trace.layers), dtype=bool)
+    with_pieces[layout.layer[in_pieces[layout.classes]]] = True
+    elsewhere[layout.classes[~with_pieces[layout.layer]]] = True
+    return ~elsewhere
 
 
 def _channels_of_a_class(coupling: Coupling) -> Ints:

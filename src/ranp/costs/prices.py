@@ -230,7 +230,8 @@ def _sizes(shape: Sequence[int], classes: Mapping[int, Ints], counted: _Counted)
     """The number of elements of a tensor of that shape whose dimensions hold these classes."""
     held = {dim: array for dim, array in classes.items() if dim < len(shape) and array.any()}
     rigid = prod(size for dim, size in enumerate(shape) if dim not in held)
-    return rigid, tuple(counted.number(array) for array in held.values())
+    # Inputs that are numbered through all groups of a convolution are as many in each: the first stands for all.
+    return rigid, tuple(counted.number(array[: shape[dim]]) for dim, array in held.items())
 
 
 def _fan(
@@ -244,6 +245,7 @@ def _fan(
     if layer is None or reads is None:
         return (whole, ()), 1
     if layer.in_dim == 1:
+        reads = reads[: call.weight[1]]
         return (whole // len(reads), (counted.number(reads),)), 1
     if call.groups == call.weight[0]:  # depthwise: its groups shrink with its inputs
         return (whole, ()), 1

@@ -11,6 +11,7 @@ from torch import nn
 from ranp.choosing.plan import Plan
 from ranp.errors import PlanMismatchError, UnsupportedError, unknown_name
 from ranp.slimming.slim import apply_plan
+from ranp.tracing.cutting import grouped_weights, sizes_along
 
 
 def apply(module: nn.Module, plan: Plan, attribute: str | None = "model") -> None:
@@ -71,12 +72,16 @@ def is_slim(network: nn.Module, plan: Plan) -> bool:
         PlanMismatchError: They are neither.
     """
     shapes = {name: tensor.shape for name, tensor in chain(network.named_parameters(), network.named_buffers())}
+    groups = grouped_weights(network)
     cuts = [
-        (shapes[name][dim], cut) for name, by_dim in plan.cuts.items() for dim, cut in by_dim.items() if name in shapes
+        (sizes_along(shapes[name], dim, groups.get(name, 1)), cut)
+        for name, by_dim in plan.cuts.items()
+        for dim, cut in by_dim.items()
+        if name in shapes
     ]
-    if all(size == cut.size for size, cut in cuts):
+    if all(cut.size in sizes for sizes, cut in cuts):
         return not cuts
-    if all(size == len(cut.keep) for size, cut in cuts):
+    if all(len(cut.keep) in sizes for sizes, cut in cuts):
         return True
     raise PlanMismatchError(
         "the network is neither the full one of the plan nor the slim one: it is another, or pruned by another plan. "

@@ -124,9 +124,11 @@ class Groups:
                 f"{tuple(parameter.shape)}. Return one value for each of its elements."
             )
         for dim, classes in self.dims.get(id(parameter), {}).items():
-            rest = [other for other in range(values.ndim) if other != dim]
-            along = values.sum(rest) if rest else values
-            self.sums.index_add_(0, classes.cpu(), along.detach().cpu().double())
+            groups = len(classes) // values.shape[dim]  # through which the inputs of a convolution may be numbered
+            parts = values.detach().reshape(groups, -1, *values.shape[1:]) if groups > 1 else values.detach()[None]
+            rest = [other for other in range(1, parts.ndim) if other != dim + 1]
+            along = parts.sum(rest) if rest else parts
+            self.sums.index_add_(0, classes.cpu(), along.flatten().cpu().double())
 
     def end_batch(self, batch: dict[int, torch.Tensor]) -> None:
         """Hands every channel what goes with it; those that must stay keep the values of their own weights."""

@@ -69,7 +69,7 @@ def find_groups(network: nn.Module, trace: Trace) -> GroupDims:
     parameters, classes = dict(network.named_parameters(remove_duplicate=False)), Layout.of(trace).dim_classes()
     for (name, dim), members in zip(trace.dims, classes, strict=True):
         parameter = _parameter(name, parameters)
-        if parameter is not None and parameter.ndim > dim and parameter.shape[dim] == len(members):
+        if parameter is not None and parameter.ndim > dim and len(members) % parameter.shape[dim] == 0:
             found.setdefault(id(parameter), {})[dim] = torch.as_tensor(members, device=parameter.device)
     return found
 

@@ -14,7 +14,7 @@ from ranp.running.calling import unwrap
 from ranp.slimming.initialisation import COPY, Initialiser, check_initialiser, initialise
 from ranp.tracing import trace
 from ranp.tracing.choice import Choice
-from ranp.tracing.cutting import Keeps, cut_copy, sizes_of
+from ranp.tracing.cutting import Keeps, cut_copy, grouped_weights, sizes_along, sizes_of
 
 
 @torch.inference_mode(False)  # its tensors could not be trained
@@ -41,7 +41,7 @@ def apply_plan(
 
 
 def _wrong_sizes(model: nn.Module, plan: Plan) -> list[str]:
-    sizes = sizes_of(model, plan.cuts)
+    sizes, groups = sizes_of(model, plan.cuts), grouped_weights(model)
     wrong = []
     for name, cuts in plan.cuts.items():
         shape = sizes.get(name)
@@ -50,7 +50,7 @@ def _wrong_sizes(model: nn.Module, plan: Plan) -> list[str]:
                 f"the plan cuts {name!r}, which this network does not have. Use the network the plan was made for."
             )
         for dim, cut in cuts.items():
-            size = shape[dim] if dim < len(shape) else None
-            if size != cut.size:
+            if cut.size not in sizes_along(shape, dim, groups.get(name, 1)):
+                size = shape[dim] if dim < len(shape) else None
                 wrong.append(f"dimension {dim} of {name!r} has size {size}, the plan was made for {cut.size}")
     return wrong

@@ -29,7 +29,7 @@ from ranp.slimming.slim import apply_plan
 from ranp.tracing import Trace
 from ranp.tracing.choice import Choice
 from ranp.tracing.cuts import Mask, keeps_of, widened
-from ranp.tracing.cutting import cut_copy, cut_tensor, sizes_of
+from ranp.tracing.cutting import cut_copy, cut_tensor, grouped_weights, left_of, sizes_along, sizes_of
 from ranp.tracing.heads import BOTH
 from ranp.tracing.labels import Classes
 from ranp.tracing.probing import Failure, compare, compare_loosely
@@ -216,18 +216,19 @@ def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Finding:
     except PlanMismatchError as error:
         return Finding(False, str(error))
     expected = keeps_of({**tracer.births, **tracer.attributes}, keep)
+    sizes, groups = sizes_of(tracer.model, plan.cuts), grouped_weights(tracer.model)
     same_size = all(
-        sizes_of(tracer.model, [name]).get(name, (0,) * 9)[dim] == cut.size
+        cut.size in sizes_along(sizes.get(name, ()), dim, groups.get(name, 1))
         for name, cuts in plan.cuts.items()
         for dim, cut in cuts.items()
     )
-    if same_size and (wrong := _wrong_cut(plan, expected)):
+    if same_size and (wrong := _wrong_cut(plan, expected, groups)):
         return Finding(False, wrong)
     network = slim if slim is not None else apply_plan(tracer.model, plan, example=tracer.example)
     full = dict(named_tensors(tracer.model))
     for name, shape in sizes_of(network, []).items():
         by_dim, whole = expected.get(name, {}), full.get(name)
-        should = None if whole is None else tuple(len(by_dim.get(d, range(n))) for d, n in enumerate(whole.shape))
+        should = None if whole is None else left_of(whole, by_dim)
         if shape != should:
             return Finding(False, f"{name!r} has shape {shape}, the plan asks for {should}")
     sure: bool | None = True
@@ -250,13 +251,19 @@ def _certify(tracer: Tracer, plan: Plan, slim: nn.Module | None) -> Finding:
     return Finding(sure)
 
 
-def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]]) -> str:
-    """Names a dimension that the plan cuts otherwise than the channels it holds."""
+def _wrong_cut(plan: Plan, expected: dict[str, dict[int, Any]], groups: dict[str, int]) -> str:
+    """Names a dimension that the plan cuts otherwise than the channels it holds.
+
+    A plan of an earlier release keeps the same inputs in all groups of a convolution, and names them once.
+    """
     for name in {**plan.cuts, **expected}:
-        kept = {dim: tuple(cut.keep) for dim, cut in plan.cuts.get(name, {}).items()}
-        right = expected.get(name, {})
-        for dim in {**kept, **right}:
-            if kept.get(dim) != right.get(dim):
+        cuts, right = plan.cuts.get(name, {}), expected.get(name, {})
+        for dim in {**cuts, **right}:
+            cut = cuts.get(dim)
+            kept = None if cut is None else tuple(cut.keep)
+            if cut is not None and dim == 1 and cut.size * groups.get(name, 1) > max(right.get(dim, (0,))) >= cut.size:
+                kept = tuple(at + group * cut.size for group in range(groups[name]) for at in cut.keep)
+            if kept != right.get(dim):
                 return f"dimension {dim} of {name!r} is not cut as the channels it holds are"
     return ""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -27,14 +27,41 @@ Keeps = Mapping[str, Mapping[int, Sequence[int]]]
 
 def cut_tensor(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]]) -> torch.Tensor:
     """The tensor with only the kept indices along each dimension that is cut, in its own memory format."""
-    return _cut(tensor, {dim: torch.as_tensor(keep, device=tensor.device) for dim, keep in keeps.items()})
+    return _cut(tensor, keeps, partial(torch.as_tensor, dtype=torch.long))
 
 
-def _cut(tensor: torch.Tensor, keeps: Mapping[int, torch.Tensor]) -> torch.Tensor:
+def _cut(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]], index: Callable[..., torch.Tensor]) -> torch.Tensor:
     result = tensor.detach()
-    for dim, keep in sorted(keeps.items(), key=itemgetter(0)):
-        result = result.index_select(dim, keep)
+    groups = {dim: _groups(tensor, dim, keep) for dim, keep in keeps.items()}
+    for dim in sorted(keeps, key=lambda dim: (groups[dim] == 1, dim)):  # while the rows of each group are still there
+        if groups[dim] == 1:
+            result = result.index_select(dim, index(keeps[dim], device=tensor.device))
+        else:
+            each = np.reshape(np.asarray(keeps[dim]) % tensor.shape[dim], (groups[dim], -1))
+            rows = zip(result.chunk(groups[dim]), torch.from_numpy(each).to(tensor.device), strict=True)
+            result = torch.cat([part.index_select(dim, keep) for part, keep in rows])
     return result.contiguous(memory_format=_format_of(tensor)) if keeps else result
+
+
+def _groups(tensor: torch.Tensor, dim: int, keep: Sequence[int]) -> int:
+    """How many groups the indices are numbered through: the inputs of a grouped convolution may be, else it is one."""
+    size = int(tensor.shape[dim])
+    if dim != 1 or tensor.dim() < 3 or not len(keep) or keep[-1] < size:  # every group keeps something, the last too
+        return 1
+    counts = np.bincount(np.asarray(keep) // size)
+    if (counts != counts[0]).any() or tensor.shape[0] % len(counts):
+        raise PlanMismatchError(
+            f"the groups of a convolution keep {counts.tolist()} inputs. Keep as many in each, or make the plan again."
+        )
+    return len(counts)
+
+
+def left_of(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """The shape of a tensor with only the kept indices along each dimension that is cut."""
+    return tuple(
+        len(keeps[dim]) // _groups(tensor, dim, keeps[dim]) if dim in keeps else size
+        for dim, size in enumerate(tensor.shape)
+    )
 
 
 def _format_of(tensor: torch.Tensor) -> torch.memory_format:
@@ -57,7 +84,7 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
     twins: dict[int, torch.Tensor] = {}
     indices: dict[tuple[int, torch.device], torch.Tensor] = {}  # the same cut is made in many tensors
 
-    def index(keep: Sequence[int], device: torch.device) -> torch.Tensor:
+    def index(keep: Sequence[int], *, device: torch.device) -> torch.Tensor:
         key = (id(keep), device)
         if key not in indices:
             indices[key] = torch.as_tensor(keep, dtype=torch.long, device=device)
@@ -68,10 +95,9 @@ def cut_copy(model: nn.Module, keeps: Keeps, *, meta: bool) -> nn.Module:
         if tensor is None:  # a width that a module keeps in an attribute
             continue
         if meta and name not in held:
-            shape = [len(by_dim.get(dim, range(size))) for dim, size in enumerate(tensor.shape)]
-            cut = torch.empty(shape, dtype=tensor.dtype, device="meta")
+            cut = torch.empty(left_of(tensor, by_dim), dtype=tensor.dtype, device="meta")
         else:
-            cut = _cut(tensor, {dim: index(keep, tensor.device) for dim, keep in by_dim.items()})
+            cut = _cut(tensor, by_dim, index)
         if isinstance(tensor, nn.Parameter):
             cut = nn.Parameter(cut, requires_grad=tensor.requires_grad)
         twins[id(tensor)] = cut.requires_grad_(tensor.requires_grad)
@@ -141,6 +167,22 @@ def sizes_of(model: nn.Module, names: Iterable[str]) -> dict[str, tuple[int, ...
         if numbers is not None:
             known[name] = numbers
     return known
+
+
+def grouped_weights(model: nn.Module) -> dict[str, int]:
+    """Weights of convolutions in groups, and how many groups they have: inputs may be numbered through all of them."""
+    names = {id(tensor): name for name, tensor in named_tensors(model)}
+    found: dict[str, set[int]] = {}
+    for module in model.modules():
+        if isinstance(module, _ConvNd) and (weight := module._parameters.get("weight")) is not None:
+            found.setdefault(names[id(weight)], set()).add(1 if isinstance(module, _ConvTransposeNd) else module.groups)
+    return {name: groups for name, (groups, *others) in found.items() if groups > 1 and not others}
+
+
+def sizes_along(shape: Sequence[int], dim: int, groups: int) -> tuple[int, ...]:
+    """Full sizes that a cut may be made for along a dimension: its own, or that of all groups together."""
+    size = shape[dim] if dim < len(shape) else 0
+    return (size, size * groups) if dim == 1 else (size,)
 
 
 def _mirror_parametrised(model: nn.Module, keeps: Keeps) -> None:

@@ -6,9 +6,9 @@ pieces must keep equal counts). Classes are worked out once, at the end, on whol
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -169,10 +169,11 @@ def components(parent: Vector, a: Vector, b: Vector) -> Vector:
 def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequence[EqualCounts]) -> Classes:
     """Turns "equal counts" notes into constraints a selector can meet by ranking inside each piece.
 
-    A note is met for free if every class lies equally often in every piece. It becomes a constraint if every class lies
-    in exactly one piece and no other constraint cuts the same classes differently. Anything else is coupled position
-    by position across the pieces, which is always correct and only costs freedom. Where whole pieces may go and that
-    leaves more widths to choose from, they do.
+    A class that lies equally often in every piece meets a note whatever becomes of it. The note becomes a constraint if
+    every other class lies in one piece alone, and some parts of the pieces suit all constraints that count the same
+    classes. Classes that lie across a seam between pieces are tied to as many others as make up for it. Anything else
+    is coupled position by position across the pieces, which is always correct and only costs freedom. Where whole
+    pieces may go and that leaves more widths to choose from, they do.
     """
     by_piece = _going_whole(parent, wishes)
     wishes = [wish for wish, whole in zip(wishes, by_piece, strict=True) if whole is None]
@@ -185,8 +186,8 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
         constraints: list[tuple[Vector, ...]] = []
         couple: EqualCounts | None = None
         for wish in wishes:
-            verdict = _judge([parent[piece] for piece in wish.pieces], pinned_root, owner, constraints)
-            if verdict == "couple":
+            lying = _Lying.of([parent[piece] for piece in wish.pieces], pinned_root)
+            if lying is None or not lying.rank(owner, constraints):
                 couple = wish
                 break
         if couple is None:
@@ -202,9 +203,12 @@ def _settle_pieces(parent: Vector, pinned: npt.NDArray[np.bool_], wishes: Sequen
             for piece in couple.pieces:
                 pinned[piece[piece != FILLER]] = True
             continue
+        before, parent = parent, _coupled(parent, [couple])
+        tied = None if lying is None else lying.across(len(without_repeats(parent[lying.classes])))
+        if tied is not None:
+            couple = replace(couple, pieces=tuple(tied.reshape(-1, 1)))
+            parent = _coupled(before, [couple])
         coupled.append(couple)
-        before = parent
-        parent = _coupled(parent, [couple])
         if np.array_equal(before, parent):  # already coupled, and still unequal: nothing may go
             for piece in couple.pieces:
                 pinned[piece[piece != FILLER]] = True
@@ -238,59 +242,92 @@ def _going_whole(parent: Vector, wishes: Sequence[EqualCounts]) -> list[EqualCou
     return [wish.by_piece() if at and at in small else None for at, wish in zip(meeting, wishes, strict=True)]
 
 
-def _judge(
-    pieces: list[Vector], pinned_root: npt.NDArray[np.bool_], owner: Vector, constraints: list[tuple[Vector, ...]]
-) -> str:
-    """Decides what one note means for the classes as they are: ``free``, ``ranked`` (noted down) or ``couple``."""
-    flat, count = np.concatenate(pieces), len(pieces)
-    home = np.repeat(np.arange(count), [len(piece) for piece in pieces])
-    fixed = pinned_root[flat]
-    loose = ~fixed & (flat != FILLER)
-    if not loose.any():
-        return "free"
-    if _differ(np.bincount(home[fixed], minlength=count)) or _differ(np.bincount(home[loose], minlength=count)):
-        return "couple"
-    rows = np.sort(flat[loose].reshape(count, -1), axis=1)
-    if (rows == rows[0]).all():
-        return "free"
-    starts = np.flatnonzero(_firsts(rows))
-    if _differ(np.diff(starts, append=rows.size)):
-        return "couple"
-    members = rows.ravel()[starts]  # each class lies equally often in its piece: once will do
-    if not _firsts(np.sort(members)).all():
-        return "couple"
-    known = [number for number in without_repeats(owner[members]).tolist() if number]
-    own = tuple(members.reshape(count, -1))
-    joined = _atoms([own, *(constraints[number - 1] for number in known)]) if known else own
-    if joined is None:
-        return "couple"
-    for number in known:
-        constraints[number - 1] = ()
-    constraints.append(joined)
-    owner[np.concatenate(joined)] = len(constraints)
-    return "ranked"
+@dataclass(frozen=True, slots=True)
+class _Lying:
+    """How often each class lies in each of some pieces, without those that lie equally often in all of them."""
+
+    classes: Vector
+    counts: Vector
+    """One row for each class, one column for each piece."""
+
+    @classmethod
+    def of(cls, pieces: list[Vector], pinned_root: npt.NDArray[np.bool_]) -> _Lying | None:
+        """Counts what can go; None if the pieces do not hold equally much of it, and of what must stay."""
+        flat, count = np.concatenate(pieces), len(pieces)
+        home = np.repeat(np.arange(count), [len(piece) for piece in pieces])
+        fixed = pinned_root[flat]
+        loose = ~fixed & (flat != FILLER)
+        if loose.any() and (
+            _differ(np.bincount(home[fixed], minlength=count)) or _differ(np.bincount(home[loose], minlength=count))
+        ):
+            return None
+        classes, place = np.unique(flat[loose], return_inverse=True)
+        counts = np.bincount(place.reshape(-1) * count + home[loose], minlength=len(classes) * count)
+        counts = counts.reshape(-1, count)
+        uneven = (counts != counts[:, :1]).any(axis=1)
+        return cls(classes[uneven], counts[uneven])
+
+    @property
+    def inside(self) -> npt.NDArray[np.bool_]:
+        """Which of the classes lie in one piece alone."""
+        inside: npt.NDArray[np.bool_] = np.count_nonzero(self.counts, axis=1) == 1
+        return inside
+
+    def rank(self, owner: Vector, constraints: list[tuple[Vector, ...]]) -> bool:
+        """Notes down that the pieces keep equal counts of their classes; False if that does not do."""
+        if not len(self.classes):
+            return True
+        if not self.inside.all() or _differ(self.counts.max(axis=1)):
+            return False
+        members = self.classes[np.argsort(self.counts.argmax(axis=1), kind="stable")]
+        known = [number for number in without_repeats(owner[members]).tolist() if number]
+        own = tuple(members.reshape(self.counts.shape[1], -1))
+        joined = _atoms([own, *(constraints[number - 1] for number in known)]) if known else own
+        if joined is None:
+            return False
+        for number in known:
+            constraints[number - 1] = ()
+        constraints.append(joined)
+        owner[np.concatenate(joined)] = len(constraints)
+        return True
+
+    def across(self, widths: int) -> Vector | None:
+        """Classes across seams, with as many others as make the pieces even; None unless more widths are left so.
+
+        The others lie in one piece each, and of what is left of these every piece holds as many.
+        """
+        inside = self.inside
+        total = self.counts[~inside].sum(axis=0)
+        each = self.counts[inside].max(axis=1, initial=0)
+        missing, rest = np.divmod(total.max(initial=0) - total, each.max(initial=1))
+        if inside.all() or _differ(each) or rest.any():
+            return None
+        alone = [self.classes[inside & (self.counts[:, piece] > 0)] for piece in range(len(total))]
+        left = min(len(mine) - count for mine, count in zip(alone, missing.tolist(), strict=True))
+        if left < 1 or 1 + left <= widths:
+            return None
+        return np.concatenate([self.classes[~inside], *(mine[:n] for mine, n in zip(alone, missing, strict=True))])
 
 
 def _differ(counts: Vector) -> bool:
     """True if they are not all the same."""
-    return bool((counts != counts[0]).any())
+    return bool((counts != counts[:1]).any())
 
 
 def _atoms(entries: Sequence[Sequence[Vector]]) -> tuple[Vector, ...] | None:
-    """Pieces of one size such that, where they all keep equal counts, so do the pieces of every entry; None if none do.
+    """Parts of one size such that, where they all keep equal counts, so do the pieces of every entry.
 
-    They are the pieces of the finest entry; coarser ones are made of whole such pieces, and of parts of their size.
+    They are what the pieces of all entries have in common, cut into parts of the largest size that divides them all.
+    None if these are single classes, of which all would stay or go.
     """
-    entries = sorted(entries, key=lambda entry: len(entry[0]))
-    size, found, home = len(entries[0][0]), list[Vector](), dict[int, int]()
-    for entry in entries:
-        for piece in entry:
-            members = piece.tolist()
-            here = Counter(home[member] for member in members if member in home)
-            rest = piece[[member not in home for member in members]]
-            if len(rest) % size or any(count != size for count in here.values()):
-                return None
-            for part in rest.reshape(-1, size):
-                home.update(dict.fromkeys(part.tolist(), len(found)))
-                found.append(part)
-    return tuple(found)
+    homes: dict[int, tuple[int, ...]] = {}
+    for number, piece in enumerate(piece for entry in entries for piece in entry):
+        for member in piece.tolist():
+            homes[member] = (*homes.get(member, ()), number)
+    common: dict[tuple[int, ...], list[int]] = {}
+    for member, home in homes.items():
+        common.setdefault(home, []).append(member)
+    size = gcd(*map(len, common.values()))
+    if size == 1 < min(len(piece) for entry in entries for piece in entry):
+        return None
+    return tuple(part for found in common.values() for part in np.reshape(found, (-1, size)))

@@ -54,6 +54,7 @@ class Lessons:
         code_pins: Operators around which code assumes channels, and what must stay there.
         mirrors: Attributes that hold a width, with the channels they count.
         counts: Channels of which code takes one number for two sets.
+        through: Weights of grouped convolutions whose inputs are numbered through all groups, and how many these are.
         distrusted: Channels of layers without which slim networks failed their check, and why.
         refuted: Guesses at a part that need not be tried again.
         failures: How often a part has failed.
@@ -63,6 +64,7 @@ class Lessons:
     code_pins: dict[Place, CodePin] = field(default_factory=dict)
     mirrors: dict[Key, Vector] = field(default_factory=dict)
     counts: list[EqualCounts] = field(default_factory=list)
+    through: dict[str, int] = field(default_factory=dict)
     distrusted: list[tuple[Vector, str]] = field(default_factory=list)
     refuted: set[tuple[Part, str]] = field(default_factory=set)
     failures: Counter[Part] = field(default_factory=Counter)

@@ -160,7 +160,10 @@ class Comparison:
         for i, d, vector in full.inputs:
             shape = wanted[i]
             if shape is not None:
-                size = -1 if has_filler(vector) else len(self.left(vector))
+                left = (
+                    len(self.left(vector)) * shape[d] // max(len(vector), 1)
+                )  # of each group, if numbered through all
+                size = -1 if has_filler(vector) else left
                 wanted[i] = (*shape[:d], size, *shape[d + 1 :])
         for want, found in zip(wanted, slim.shapes, strict=False):
             if want == found or want is None or found is None:

@@ -24,7 +24,7 @@ from ranp.tracing.cuts import Births
 from ranp.tracing.deciding import TO_PYTHON, reduced_into, remember_reduced
 from ranp.tracing.labels import FILLER, LabelSpace, Vector, has_filler
 from ranp.tracing.ledger import Ledger, MetConstant, OpRecord, Place
-from ranp.tracing.operation import TAINT, Op, labels_of, put_labels, taint_of
+from ranp.tracing.operation import ATTRIBUTE, TAINT, Op, labels_of, put_labels, taint_of
 from ranp.tracing.reshaping import INNERMOST
 from ranp.tracing.scaling import DefaultScale, Size
 from ranp.tracing.trace import MAKES_OUTPUT, NEVER_READ, Cause
@@ -34,13 +34,17 @@ PRODUCER = "_ranp_producer"
 
 
 def give_birth(
-    model: nn.Module, space: LabelSpace, births: Births | None = None, held: Collection[str] = ()
+    model: nn.Module,
+    space: LabelSpace,
+    births: Births | None = None,
+    held: Collection[str] = (),
+    through: Mapping[str, int] | None = None,
 ) -> dict[tuple[str, int], Vector]:
     """Labels every dimension (size > 1) of every floating-point parameter and buffer of a copy.
 
     And of the plain attributes ``held``. With ``births`` the labels of an earlier run of the same network are used
-    again. What cannot be cut, compiled submodules and tensors that the earlier network did not have, gets none and is
-    rigid.
+    again. Inputs of weights in ``through`` are numbered through so many groups. What cannot be cut, compiled
+    submodules and tensors that the earlier network did not have, gets none and is rigid.
     """
     given: dict[tuple[str, int], Vector] = {}
     compiled = tuple(f"{name}." for name, module in named_modules(model) if isinstance(module, torch.jit.ScriptModule))
@@ -52,9 +56,12 @@ def give_birth(
             continue
         labels: dict[int, Vector] = {}
         for dim, size in enumerate(tensor.shape):
-            if size > 1 and (births is None or (name, dim) in births):
-                labels[dim] = given[name, dim] = space.new(size) if births is None else births[name, dim]
-        put_labels(tensor, labels)
+            if births is None and size > 1:
+                labels[dim] = space.new(size * (through or {}).get(name, 1) if dim == 1 else size)
+            elif births is not None and len(births.get((name, dim), ())) > 1:
+                labels[dim] = births[name, dim]
+        given |= {(name, dim): vector for dim, vector in labels.items()}
+        setattr(tensor, ATTRIBUTE, labels)
         setattr(tensor, NAME, name)
     return given
 

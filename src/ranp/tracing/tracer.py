@@ -33,6 +33,7 @@ from ranp.tracing.learning import CodePin, Lessons, labels_at, learn
 from ranp.tracing.ledger import Ledger, OpRecord, Run
 from ranp.tracing.mirrors import keep_projected, watch_norms
 from ranp.tracing.modes import classes_of_one_run
+from ranp.tracing.numbering import number_through_groups
 from ranp.tracing.operation import Op, labels_of
 from ranp.tracing.probing import Failure, probe
 from ranp.tracing.reshaping import OUTERMOST
@@ -116,6 +117,7 @@ class Tracer:
         """Runs without data if the network allows it, else on the real example."""
         self._start(both)
         self._turn_views()
+        number_through_groups(self)
         if self.attention == WHOLE:
             start_with_heads(self)
 
@@ -195,13 +197,10 @@ class Tracer:
         return narrowed(self._wide(classes, seed), classes, self.births)
 
     def run_full(self, *, both: bool = True) -> None:
-        """Runs the full network in both modes into a fresh notebook, with what earlier failures taught.
-
-        Without ``both``, in eval mode alone if that is enough.
-        """
+        """Runs the full network into a fresh notebook, with what was learnt; without ``both``, once if that serves."""
         self.space, self.runs, self.calls, self.ops, self.attributes = LabelSpace(), {}, [], {}, {}
         self.attributes.update(self.lessons.mirrors)
-        self.births, copy, before = {}, None, None
+        self.births, self.agreed, copy, before = {}, None, None, None
         for train in (False, True):
             if train and not both and self._eval_is_enough():
                 return
@@ -209,7 +208,7 @@ class Tracer:
             # Real tensors may be rewritten by a run (statistics, codebooks), and modules may keep something of it.
             if copy is None or not self.meta or holdings(copy) != before:
                 copy = copy_model(self.model, meta=self.meta)
-                self.births = give_birth(copy, self.space, self.births or None, self.held)
+                self.births = give_birth(copy, self.space, self.births or None, self.held, self.lessons.through)
                 before = holdings(copy) if both else None  # where one run is enough, none needs what it left behind
             try:
                 outputs = self.run(copy, self.space, run.ledger, self.births, train, full=True)
@@ -321,8 +320,8 @@ class Tracer:
             name = str(getattr(op.func, "_overloadpacket", op.func))
             self.ops[op.index] = OpCall(op.where, name, flops, size, call=call_of(op.func, args, kwargs, op.out))
             tensors = flat_tensors((args, kwargs))
-            held = {(number, dim): v for number, x in enumerate(tensors) for dim, v in labels_of(x).items()}
-            self.op_labels.append({at: op.standing_for(vector) for at, vector in held.items()})
+            held = {(i, dim): (v, x.shape[dim]) for i, x in enumerate(tensors) for dim, v in labels_of(x).items()}
+            self.op_labels.append({at: op.standing_for(vector)[:size] for at, (vector, size) in held.items()})
 
     def layers_to_blame(self, failure: Failure | None) -> tuple[str, ...]:
         """Layers whose channels the operator reads at which a comparison failed, or the nearest before it."""

@@ -51,6 +51,62 @@ def shuffled(x: Tensor, groups: int) -> Tensor:
     return x.view(b, groups, c // groups, *space).transpose(1, 2).reshape(b, c, *space)
 
 
+@PATTERNS.add(image(), prunable="reduce dw expand again", kept="head")
+def shuffle_across_groups() -> nn.Module:
+    """ShuffleNet's unit twice: channels are dealt over groups of eight, and of five, and lie across their seams."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = F.relu(m.stem(x))
+        x = F.relu(x + m.expand(m.norm(m.dw(shuffled(F.relu(m.reduce(x)), 3)))))
+        return m.head(F.relu(x + m.again(shuffled(F.relu(m.inside(x)), 3))))
+
+    return Net(
+        body,
+        stem=conv(2, 12, dims=2),
+        reduce=conv(12, 24, 1, dims=2, groups=3),
+        dw=conv(24, 24, dims=2, groups=24),
+        norm=nn.BatchNorm2d(24),
+        expand=conv(24, 12, 1, dims=2, groups=3),
+        inside=conv(12, 15, 1, dims=2, groups=3),
+        again=conv(15, 12, 1, dims=2, groups=3),
+        head=conv(12, 2, dims=2),
+    )
+
+
+@PATTERNS.add(image(), prunable="a b c", kept="head")
+def shuffle_between_other_groups() -> nn.Module:
+    """Channels dealt over two groups are read in two, concatenated with others and read in three."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = F.relu(m.b(shuffled(F.relu(m.a(x)), 2)))
+        return m.head(F.relu(m.c(torch.cat([x, F.relu(m.beside(x))], 1))))
+
+    return Net(
+        body,
+        a=conv(2, 14, dims=2),
+        b=conv(14, 12, dims=2, groups=2),
+        beside=conv(12, 6, 1, dims=2),
+        c=conv(18, 9, dims=2, groups=3),
+        head=conv(9, 2, dims=2),
+    )
+
+
+@PATTERNS.add(image(), prunable="stem enter first second third", kept="head")
+def shuffle_units_in_a_row() -> nn.Module:
+    """ShuffleNetV2's units one after the other: half of what is shuffled passes by, again and again."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        x = F.relu(m.stem(x))
+        x = shuffled(torch.cat([x, F.relu(m.enter(x))], 1), 2)
+        for unit in (m.first, m.second, m.third):
+            passing, worked = x.chunk(2, 1)
+            x = shuffled(torch.cat([passing, F.relu(unit(worked))], 1), 2)
+        return m.head(x)
+
+    units = {name: conv(16, 16, 1, dims=2) for name in ("enter", "first", "second", "third")}
+    return Net(body, stem=conv(2, 16, dims=2), **units, head=conv(32, 2, dims=2))
+
+
 @PATTERNS.add(volume(), prunable="a stem b", kept="head")
 def shuffle_of_a_norm_in_other_groups() -> nn.Module:
     return between(lambda m, x: shuffled(m.norm(x), 2), 12, norm=nn.GroupNorm(3, 12))

@@ -69,9 +69,12 @@ def _depthwise(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bo
 
 
 def _grouped(op: Op, data: Vector | None, weight: torch.Tensor, transposed: bool, groups: int) -> Vector | None:
-    """Several channels per group: every group keeps the same positions inside, so that one weight fits them all."""
+    """Several channels per group: every group keeps the same positions inside, or as many of its own."""
     first, second = labels_of(weight).get(0), labels_of(weight).get(1)
     per_group = None if second is None else np.tile(second, groups)
+    if second is not None and len(second) == groups * weight.shape[1]:  # numbered through all groups
+        per_group = second
+        op.space.require_equal_counts(second, groups, f"groups of a convolution ({groups})", op.where)
     if first is not None:
         op.space.require_equal_counts(first, groups, f"groups of a convolution ({groups})", op.where)
     if transposed:
