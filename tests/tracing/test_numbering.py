@@ -64,6 +64,15 @@ def test_a_plan_is_read_again_and_one_that_disagrees_is_refused() -> None:
     assert not ranp.verify(model, Plan(plan.kept, plan.channels, cuts, plan.sparsity), example).ok
 
 
+@pytest.mark.parametrize("kept", [(0, 1, 2), (0, 1, 8, 9)])
+def test_a_plan_that_forgets_a_group_is_refused(kept: tuple[int, ...]) -> None:
+    model, _, trace = traced()
+    plan = ranp.select(random_scores(trace, np.random.default_rng(0)), trace, sparsity=0.0)
+    cuts = {"expand.weight": {1: Cut(24, kept)}}
+    with pytest.raises(PlanMismatchError, match=r"groups of 'expand.weight' keep \[\d, \d, 0\] inputs"):
+        ranp.slim(model, Plan(plan.kept, plan.channels, cuts, plan.sparsity))
+
+
 def test_a_plan_that_names_the_inputs_of_all_groups_once_still_fits() -> None:
     model, example, trace = traced()
     plan = ranp.select(random_scores(trace, np.random.default_rng(0)), trace, sparsity=0.0)
