@@ -19,8 +19,8 @@ def quiet(room: int = 0) -> Iterator[None]:
     """Keeps Python's cycle collector and the kernel's memory out of a measurement, and the random states untouched.
 
     Whether the C library gives memory back after a step, to take it from the kernel again in the next one, depends on
-    what else lies on its heap: a step of a large network takes a tenth longer then, one of a slim network does not. So
-    a block above as much free memory as is needed lies there while something is measured.
+    what else lies on its heap: a step of a large network takes longer then, one of a slim network hardly. So a block
+    above as much free memory as is needed lies there while something is measured.
 
     Args:
         room: Bytes that what is measured needs at its peak.
@@ -29,7 +29,7 @@ def quiet(room: int = 0) -> Iterator[None]:
     blocks = [torch.empty(_BLOCK, dtype=torch.uint8) for _ in range(1 + 2 * room // _BLOCK)]
     above = torch.empty(_BLOCK // 256, dtype=torch.uint8)
     del blocks
-    gc.collect(1)  # a search measures often, and all of a large process takes a third of a second
+    gc.collect(1)  # a search measures often, and all garbage of a large process takes long
     was_enabled = gc.isenabled()
     gc.disable()
     try:
