@@ -26,7 +26,7 @@ def quiet(room: int = 0) -> Iterator[None]:
         room: Bytes that what is measured needs at its peak.
     """
     torch.empty(2 * _BLOCK - 8192, dtype=torch.uint8)  # freed at once: from now on, smaller blocks lie on the heap
-    blocks = [torch.empty(_BLOCK, dtype=torch.uint8) for _ in range(1 + 2 * room // _BLOCK)]
+    blocks = [torch.empty(_BLOCK, dtype=torch.uint8) for _ in range(1 + 5 * room // 4 // _BLOCK)]
     above = torch.empty(_BLOCK // 256, dtype=torch.uint8)
     del blocks
     gc.collect(1)  # a search measures often, and all garbage of a large process takes long
