@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -16,13 +18,17 @@ from benchmarks.pairs import table
 from benchmarks.resuming import Kept
 from benchmarks.time_budgets import dynunet
 from ranp.costs.step import StepSetup, TrainingStep
-from ranp.costs.timing import SURE, Stepper, ratio
+from ranp.costs.timing import Care, Stepper, ratios
 from ranp.costs.tuning import Tuned
 from ranp.paper import models
 
 SHARES = (2, 5, 20)
 BATCHES = (1, 2, 4)
 WAYS = [Tuned(name, half) for name in ("contiguous", "channels_last_3d") for half in (False, True)]
+POINTWISE = {batch: Tuned("channels_last_3d", batch == 1, pointwise=True) for batch in BATCHES}
+FULL = Tuned("channels_last_3d")
+"""The other way in which the full network runs, beside the plain one that everything is measured against."""
+CARE = Care(least=7, most=21, settled=0.01, seconds=20.0)
 
 
 def segresnet() -> nn.Module:
@@ -59,64 +65,63 @@ def _pruned(case: Case, budget: str, **options: Any) -> ranp.Pruned:
     return ranp.prune(case.build(), [case.batch()], case.loss, budget=budget, method="ranp-f", **options)
 
 
-def _ratios(case: Case, slim: nn.Module, batch: int) -> dict[str, float]:
-    """Steps of the slim network in every way, and of the full one channels last, over the full one's plain step."""
+def _ratios(case: Case, network: nn.Module, batch: int, ways: Sequence[Tuned]) -> dict[str, float]:
+    """Steps of a network in several ways, over the full one's plain step."""
     full, (inputs, target) = case.build(), case.batch()
     setup = StepSetup(full, inputs, TrainingStep(batch=batch), case.loss, target)
-    with Stepper(setup, full) as base:
-        found = {}
-        for network, way in [(full, WAYS[2]), *((slim, way) for way in WAYS)]:
-            with Stepper(setup, network, prepare=way.prepare) as other:
-                found[f"{'full ' if network is full else ''}{way.name}"] = ratio(other, base, SURE)
-    return found
+    with ExitStack() as stack:
+        base, *others = (
+            stack.enter_context(Stepper(setup, one, prepare=way.prepare))
+            for one, way in [(full, Tuned()), *((network, way) for way in ways)]
+        )
+        return dict(zip((way.name for way in ways), ratios(others, base, CARE), strict=True))
 
 
-def _cell(case: Case, share: float, batch: int) -> dict[str, Any]:
-    found = _pruned(case, f"flops={share}%")
-    flops = found.report.true_flops
+def ways_at(batch: int) -> list[Tuned]:
+    """The ways that differ: only a batch of one is computed in halves."""
+    return [*(way for way in WAYS if batch == 1 or not way.halved), POINTWISE[batch]]
+
+
+def _cell(case: Case, found: Callable[[], ranp.Pruned], batch: int) -> dict[str, Any]:
+    """What is left of the FLOPs, and of the time in every way that differs at this batch."""
+    pruned = found()
+    flops = pruned.report.true_flops
     return {
         "flops": flops.after / flops.before,
-        "channels": sum(found.plan.widths.values()),
-        **_ratios(case, found.model, batch),
-    }
-
-
-def _filled(case: Case, time: float, batch: int) -> dict[str, Any]:
-    """As many channels as fit into the time that the plan by FLOPs takes."""
-    step = TrainingStep(batch=batch)
-    found = _pruned(case, f"step-time={100 * time:.4f}%", step=step)
-    flops = found.report.true_flops
-    return {
-        "flops": flops.after / flops.before,
-        "channels": sum(found.plan.widths.values()),
-        **_ratios(case, found.model, batch),
+        "channels": sum(pruned.plan.widths.values()),
+        "times": _ratios(case, pruned.model, batch, ways_at(batch)),
     }
 
 
 def run(*, quick: bool) -> None:
     kept, rows = Kept("slim-speed", quick), []
-    for case in cases(quick):
-        for share, batch in product(SHARES[:1] if quick else SHARES, BATCHES[:2] if quick else BATCHES):
-            plain = kept.once(case.name, share, batch, work=partial(_cell, case, share, batch))
-            rows.append(_row(case, f"flops={share}%", batch, plain))
-            if batch == 2:
-                free = kept.once(case.name, share, "free", work=partial(_filled, case, plain["contiguous"], batch))
-                rows.append(_row(case, "the same time, free channels", batch, free))
+    for case, share in product(cases(quick), SHARES[:1] if quick else SHARES):
+        found = cache(partial(_pruned, case, f"flops={share}%"))
+        for batch in BATCHES[:2] if quick else BATCHES:
+            full = kept.once(case.name, "full", batch, work=partial(_ratios, case, case.build(), batch, [FULL]))
+            plain = kept.once(case.name, share, batch, work=partial(_cell, case, found, batch))
+            rows.append(_row(case, f"flops={share}%", batch, plain, full))
+            if batch == 2:  # as many channels as fit into the time that the plan by FLOPs takes
+                budget = f"step-time={100 * plain['times'][WAYS[0].name]:.4f}%"
+                filled = partial(_pruned, case, budget, step=TrainingStep(batch=batch))
+                free = kept.once(case.name, share, "free", work=partial(_cell, case, filled, batch))
+                rows.append(_row(case, "the same time, free channels", batch, free, full))
             print(*(" | ".join(map(str, row)) for row in rows[-2:]), sep="\n", file=sys.stderr, flush=True)
     header = (
-        "network", "budget", "batch", "channels", "FLOPs", *(way.name for way in WAYS), "full channels_last_3d",
-        "efficiency, plain", "tuned",
+        "network", "budget", "batch", "channels", "FLOPs", *(way.name for way in WAYS), "pointwise too",
+        f"full {FULL.name}",        "efficiency, plain", "tuned",
     )  # fmt: skip
     notes = (
         "Time of a training step (Adam) over the full network's plain one: medians of interleaved rounds, one thread.",
         "Efficiency: the FLOPs that are left over the time that is left; 1 if time fell as FLOPs did. Tuned: the "
-        "fastest of the ways, which is what `ranp.tune` takes.",
+        "fastest of the ways, which is what `ranp.tune` takes. Only a batch of one is computed in halves. Pointwise "
+        "too: the last of the ways, with convolutions of single voxels as matrix products.",
     )
     print(table("What FLOPs that are gone are worth in time", header, rows, notes))
 
 
-def _row(case: Case, budget: str, batch: int, found: dict[str, Any]) -> tuple[Any, ...]:
-    times, flops = [found[way.name] for way in WAYS], found["flops"]
-    shown = [f"{time:.3f}" for time in (*times, found[f"full {WAYS[2].name}"])]
-    efficiency = [f"{flops / time:.2f}" for time in (times[0], min(times))]
-    return (case.name, budget, batch, found["channels"], f"{flops:.4f}", *shown, *efficiency)
+def _row(case: Case, budget: str, batch: int, found: dict[str, Any], full: dict[str, float]) -> tuple[Any, ...]:
+    times, flops = found["times"], found["flops"]
+    shown = [f"{times[way.name]:.3f}" if way.name in times else "" for way in (*WAYS, POINTWISE[batch])]
+    efficiency = [f"{flops / time:.2f}" for time in (times[WAYS[0].name], min(times.values()))]
+    return (case.name, budget, batch, found["channels"], f"{flops:.4f}", *shown, f"{full[FULL.name]:.3f}", *efficiency)

@@ -12,9 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ranp
+from ranp.costs.drop_ins import HalvedConv3d, PointwiseConv3d
 from ranp.costs.timing import Stepper
-from ranp.costs.tuning import HalvedConv3d, Tuned
+from ranp.costs.tuning import Tuned
 from ranp.errors import UnsupportedError
+from ranp.paper.recipe import Recipe
 
 
 def network() -> nn.Module:
@@ -22,32 +24,11 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Conv3d(2, 6, 3, padding=1), nn.BatchNorm3d(6), nn.ReLU(), nn.Conv3d(6, 3, 1))
 
 
-@pytest.mark.parametrize("kernel", [1, 3, (2, 3, 1), (5, 3, 1)])
-@pytest.mark.parametrize("stride", [1, 2, (3, 1, 2)])
-@pytest.mark.parametrize("padding", [0, 1, (2, 1, 0), "same"])
-@pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("shape", [(1, 2, 9, 10, 9), (1, 2, 10, 9, 9), (2, 2, 9, 9, 9), (2, 9, 9, 9)])
-def test_halves_are_the_convolution(
-    kernel: Any, stride: Any, padding: Any, dilation: int, shape: tuple[int, ...]
-) -> None:
-    if padding == "same" and (stride != 1 or kernel == (2, 3, 1)):
-        pytest.skip("torch has no such convolution, or warns of it")
-    torch.manual_seed(0)
-    plain = nn.Conv3d(2, 3, kernel, stride, padding, dilation)
-    halved, x = HalvedConv3d.of(copy.deepcopy(plain)), torch.randn(shape)
-    inputs = [x.clone().requires_grad_() for _ in range(2)]
-    outs = [module(one) for module, one in zip((plain, halved), inputs, strict=True)]
-    for out in outs:
-        out.square().sum().backward()
-    weights, biases = ([getattr(m, name).grad for m in (plain, halved)] for name in ("weight", "bias"))
-    for one, other in (outs, [one.grad for one in inputs], weights, biases):
-        assert torch.allclose(one, other, rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last_3d"])
 @pytest.mark.parametrize("halved", [False, True])
-def test_the_same_numbers_from_an_ordinary_module(memory_format: str, halved: bool) -> None:
-    way = Tuned(memory_format, halved)
+@pytest.mark.parametrize("pointwise", [False, True])
+def test_the_same_numbers_from_an_ordinary_module(memory_format: str, halved: bool, pointwise: bool) -> None:
+    way = Tuned(memory_format, halved, pointwise)
     model, x = network(), torch.randn(1, 2, 6, 6, 6)
     before = copy.deepcopy(model.state_dict())
     other = way.apply(model)
@@ -62,28 +43,42 @@ def test_the_same_numbers_from_an_ordinary_module(memory_format: str, halved: bo
     assert not model._forward_pre_hooks
 
 
-def test_shared_modules_stay_shared() -> None:
-    conv = nn.Conv3d(2, 2, 3, padding=1)
-    found = Tuned(halved=True).apply(nn.Sequential(conv, nn.ReLU(), conv))
-    assert isinstance(found[0], HalvedConv3d)
-    assert found[0] is found[2]
-    assert isinstance(Tuned(halved=True).apply(conv), HalvedConv3d)
+WAYS = [
+    "contiguous",
+    "contiguous+halved",
+    "channels_last_3d",
+    "channels_last_3d+halved",
+    "channels_last_3d+halved+pointwise",
+]
 
 
-@pytest.mark.parametrize("fast", ["contiguous", "channels_last_3d", "contiguous+halved", "channels_last_3d+halved"])
+@pytest.mark.parametrize("fast", WAYS)
 def test_the_fastest_is_taken_if_it_pays(fast: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def clocked(run: Stepper, device: torch.device) -> float:
         model = run._model
         name = "channels_last_3d" if model._forward_pre_hooks else "contiguous"
         name += "+halved" if isinstance(model[0], HalvedConv3d) else ""
+        name += "+pointwise" if isinstance(model[3], PointwiseConv3d) else ""
         return 0.5 if name == fast else 0.99 if name.startswith("ch") else 1.0
 
     monkeypatch.setattr("ranp.costs.timing.clocked", clocked)
     found = ranp.tune(network(), torch.zeros(1, 2, 6, 6, 6))
     assert found.name == fast
-    assert len(found.ratios) == 4
+    assert Tuned.named(fast) == found
+    assert list(found.ratios) == WAYS
     assert found.ratios["contiguous"] == 1.0
     assert str(found).count("fastest") == 1
+    recipe = Recipe(network="unet3d-shapenet", size=16, epochs=1, batch=1, optimiser="adam", learning_rate=0.01)
+    assert recipe.but([f"memory_format={found.name}"]).memory_format == fast
+
+
+def test_a_way_that_does_not_run_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: HalvedConv3d, *_: Any) -> Tensor:
+        raise RuntimeError("not here")
+
+    monkeypatch.setattr(HalvedConv3d, "_conv_forward", broken)
+    assert list(ranp.tune(network(), torch.zeros(1, 2, 6, 6, 6)).ratios) == ["contiguous", "channels_last_3d"]
+    assert list(ranp.tune(nn.Linear(3, 2), torch.zeros(1, 3)).ratios) == ["contiguous"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -236,24 +236,28 @@ class _OperatorClock(Recorder):  # type: ignore[no-untyped-call]
 def seconds(stepper: Stepper, care: Care = QUICK) -> float:
     """Seconds of one step: the median of several."""
     with quiet(stepper.room):
-        return _median(lambda: _sample(stepper), care)
+        return _medians(lambda: [_sample(stepper)], care)[0]
 
 
 def ratio(one: Stepper, other: Stepper, care: Care = QUICK) -> float:
     """How long a step of one takes, as a share of a step of the other: the median over rounds of both in turn."""
-    rounds = 0
+    return ratios([one], other, care)[0]
 
-    def share() -> float:
-        nonlocal rounds
-        rounds += 1
-        if rounds % 2:
-            return _sample(one) / _sample(other)
-        base = _sample(other)
-        return _sample(one) / base
 
-    with quiet(one.room):
-        _sample(one), _sample(other)
-        return _median(share, care)
+def ratios(several: Sequence[Stepper], other: Stepper, care: Care = QUICK) -> list[float]:
+    """How long a step of each of several takes, as a share of a step of another: medians over rounds of all in turn."""
+    turns = [*several, other]
+    order = list(range(len(turns)))
+
+    def shares() -> list[float]:
+        taken = {number: _sample(turns[number]) for number in order}
+        order.reverse()  # A B B A
+        return [taken[number] / taken[len(several)] for number in range(len(several))]
+
+    with quiet(other.room):
+        for stepper in turns:
+            _sample(stepper)
+        return _medians(shares, care)
 
 
 def _sample(stepper: Stepper) -> float:
@@ -263,21 +267,26 @@ def _sample(stepper: Stepper) -> float:
     return (taken + sum(clocked(stepper, stepper.device) for _ in range(more))) / (1 + more)
 
 
-def _median(sample: Callable[[], float], care: Care) -> float:
-    found: list[float] = []
+def _medians(sample: Callable[[], Sequence[float]], care: Care) -> list[float]:
+    """Of each figure of a sample the median over samples, as many as it takes until all of them can be believed."""
+    found: list[Sequence[float]] = []
     begun = time.perf_counter()
     while len(found) < care.most:
         found.append(sample())
         if len(found) < care.least:
             continue
-        middle = statistics.median(found)
-        # Of a median: 1.25 standard deviations, here from the quartiles, over the root of the count.
-        low, _, high = statistics.quantiles(found, n=4, method="inclusive")
-        if 0.93 * (high - low) <= care.settled * middle * math.sqrt(len(found)):
+        if all(_is_settled(figures, care) for figures in zip(*found, strict=True)):
             break
         if time.perf_counter() - begun > care.seconds:
             break
-    return statistics.median(found)
+    return [statistics.median(figures) for figures in zip(*found, strict=True)]
+
+
+def _is_settled(figures: Sequence[float], care: Care) -> bool:
+    """Whether the standard error of their median is small."""
+    # Of a median: 1.25 standard deviations, here from the quartiles, over the root of the count.
+    low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
+    return 0.93 * (high - low) <= care.settled * middle * math.sqrt(len(figures))
 
 
 def _real_copy(network: nn.Module, device: torch.device) -> nn.Module:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +20,15 @@ from ranp.errors import UnsupportedError, unknown_name
 if TYPE_CHECKING:
     from ranp.costs.step import TrainingStep
 
+_FORMATS = ("contiguous", "channels_last_3d", "channels_last")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "optimiser": ("sgd", "adam"),
     "schedule": ("constant", "exponential", "step"),
     "precision": ("float32", "amp-bfloat16", "amp-float16"),
     "batch_norm": ("rank", "sync"),
     "init": ("glorot", "orthogonal", "kaiming"),
-    "memory_format": (
-        "auto", "contiguous", "channels_last_3d", "contiguous+halved", "channels_last_3d+halved",
-    ),
-}  # fmt: skip
+    "memory_format": ("auto", *map("".join, product(_FORMATS, ("", "+halved"), ("", "+pointwise")))),
+}
 _ALSO: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "optimiser": {
         "momentum": {"optimiser": "sgd"},
@@ -96,9 +96,9 @@ class Recipe:
         accumulate: Parts that a rank's share of a batch is computed in, one after the other.
         precision: ``"float32"``, or autocast: ``"amp-bfloat16"`` (``"bf16"``) or ``"amp-float16"`` (``"fp16"``).
         channels_last: Memory format ``channels_last_3d``.
-        memory_format: How the network runs: ``"contiguous"``, ``"channels_last_3d"``, either of them with ``+halved``
-            (see ``ranp.costs.tuning.HalvedConv3d``), or ``"auto"``: the fastest of these on this machine, by
-            ``ranp.tune`` when the run begins.
+        memory_format: How the network runs: ``"contiguous"``, ``"channels_last_3d"`` or ``"channels_last"``, with
+            ``+halved`` or ``+pointwise`` for the convolutions of ``ranp.costs.drop_ins``, or ``"auto"``: the fastest of
+            these on this machine, by ``ranp.tune`` when the run begins.
         compile: ``torch.compile``.
         batch_norm: Over which samples batch norm takes its statistics: those of a ``"rank"``, or ``"sync"``, of all.
         workers: Processes of each rank that load data.
