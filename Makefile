@@ -33,13 +33,14 @@ lint: $(STAMP)  ## Style, types and the direction of imports
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-test: lint  ## Lint and the ordinary tests
+# What takes one core goes side by side.
+test: $(STAMP)  ## Lint and the ordinary tests
+	$(MAKE) -j 2 -O lint hardware
 	$(PYTEST) -m "not slow"
-	$(MAKE) -j 2 -O hardware
 
-test-all: lint browser  ## Lint and every test, those in a real browser too
+test-all: $(STAMP) browser  ## Lint and every test, those in a real browser too
+	$(MAKE) -j 2 -O lint hardware
 	$(PYTEST)
-	$(MAKE) -j 2 -O hardware
 
 hardware: $(foreach cpu,avx2 plain,$(foreach threads,1 2,hardware-$(cpu)-$(threads)))  ## The tests that depend on the CPU, as on one with AVX2 and as torch runs without vectors
 

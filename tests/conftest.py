@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("ranp", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("ranp")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A slow test may take half an hour on a busy machine, if it does not say more itself."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))
