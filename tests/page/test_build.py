@@ -275,32 +275,6 @@ def test_tables_and_drawings_of_a_reproduction_are_in_the_page(tmp_path: Path) -
     assert "ranp reproduce main --out runs/main" in told.text
 
 
-def test_a_demonstration_shows_what_guessing_is_worth_and_the_ratio_of_steps(tmp_path: Path) -> None:
-    one = {
-        "removed": 0.0,
-        "params": 100,
-        "flops": 2_000_000,
-        "memory": 1048576,
-        "losses": [1.0],
-        "accuracy": 0.7,
-        "miou": 0.5,
-    }
-    value = {
-        "settings": {},
-        "notes": ["A note."],
-        "guess": {"accuracy": 0.6, "miou": 0.2},
-        "contenders": [
-            {"name": "full", "seconds": [1.0, 2.0, 4.0], **one},
-            {"name": "ranp-f", "seconds": [0.5, 0.5, 1.0], **one},
-        ],
-    }
-    atomic.write_json(tmp_path / "comparison.json", value, kind="ranp-comparison", version=2)
-    rows = read(build.build([tmp_path])).table("Networks trained alike")
-    assert rows[1][1:] == ["0.0 %", "100", "2.0", "1.00", "2.000", "1.00", "70.0 %", "50.0 %"]
-    assert rows[2][5:7] == ["0.500", "0.25"]
-    assert rows[3] == ["(guessing)", "", "", "", "", "", "", "60.0 %", "20.0 %"]
-
-
 def test_many_runs_make_one_comparison_and_one_section(tmp_path: Path) -> None:
     for seed in range(4):
         write_pruned(tmp_path / f"slim-{seed}", recipe={"seed": seed})

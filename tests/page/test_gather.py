@@ -108,12 +108,6 @@ def test_a_wrong_table_is_refused(change: dict[str, object], told: str, tmp_path
     assert "main.json" in str(error.value)
 
 
-def test_a_wrong_comparison_is_refused(tmp_path: Path) -> None:
-    atomic.write_json(tmp_path / "comparison.json", {"contenders": []}, kind="ranp-comparison", version=2)
-    with pytest.raises(StorageError, match="not a valid comparison"):
-        gather([tmp_path])
-
-
 def test_nothing_to_report_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="holds no run"):
         gather([tmp_path])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ import ranp
 from ranp.cli import main
 from ranp.errors import DataError, InfeasibleError, StorageError, UnsupportedError
 from ranp.paper import demo, models, tasks
-from ranp.paper.comparison import HEADER
 from ranp.paper.demo import Settings
 from ranp.paper.training import evaluate
 
@@ -42,24 +42,35 @@ def test_all_networks_learn_from_the_same_batches(shown: demo.Demonstration) -> 
     assert all(recipe == recipes[0] for recipe in recipes)
     assert len(recipes) == 5
     assert (recipes[0]["seed"], recipes[0]["size"], recipes[0]["train_count"]) == (0, 8, 32)
-    for one in shown.comparison.contenders:
-        assert len(one.losses) == TINY.epochs * TINY.train_objects // TINY.batch
-        assert sum(one.losses[-4:]) < sum(one.losses[:4])
+    for one in shown.runs.values():
+        losses = [record["loss"] for record in one.records if record["kind"] == "step"]
+        assert len(losses) == TINY.epochs * TINY.train_objects // TINY.batch
+        assert sum(losses[-4:]) < sum(losses[:4])
 
 
 def test_figures_are_those_of_the_networks(shown: demo.Demonstration) -> None:
-    full, *slim = shown.comparison.contenders
-    assert [one.name for one in (full, *slim)] == ["full", "balanced", "flat", "ranp-f", "random"]
+    networks = shown.table.records[:-1]
+    assert [one["network"] for one in networks] == ["full", "balanced", "flat", "ranp-f", "random"]
     example = torch.empty(1, 1, 8, 8, 8, device="meta")
-    for one in shown.comparison.contenders:
-        found = ranp.profile(shown.runs[one.name].model, example)
-        assert (one.params, one.flops, one.memory) == (found.params, found.flops, found.memory_bytes)
-        assert len(one.seconds) == TINY.rounds
-        assert evaluate(shown.folder / one.name, TASK) == {"miou": one.miou, "accuracy": one.accuracy}
-    assert full.removed == 0
+    for one in networks:
+        name = one["network"]
+        found = ranp.profile(shown.runs[name].model, example)
+        assert (one["params"], one["flops"], one["memory"]) == (found.params, found.flops, found.memory_bytes)
+        assert evaluate(shown.folder / name, TASK) == {"miou": one["miou"], "accuracy": one["accuracy"]}
+    full, *slim = networks
+    assert (full["removed"], full["step_time"]) == (0, 1)
     for one in slim:
-        assert one.removed == shown.runs[one.name].plan.sparsity.of_channels > 0.05
-        assert 0.995 * 0.3 <= one.flops / full.flops <= 0.3
+        assert one["removed"] == shown.runs[one["network"]].plan.sparsity.of_channels > 0.05
+        assert 0.995 * 0.3 <= one["flops"] / full["flops"] <= 0.3
+        assert one["step_time"] > 0
+
+
+def test_timing_teaches_nothing(shown: demo.Demonstration) -> None:
+    before = {name: [t.clone() for t in one.model.state_dict().values()] for name, one in shown.runs.items()}
+    times = demo._step_times(shown.runs, TASK, replace(TINY, rounds=3))
+    assert list(times) == list(shown.runs)
+    for name, one in shown.runs.items():
+        assert all(torch.equal(a, b) for a, b in zip(one.model.state_dict().values(), before[name], strict=True))
 
 
 def test_the_slim_network_was_drawn_anew_and_trained(shown: demo.Demonstration) -> None:
@@ -89,21 +100,23 @@ def test_guessing_is_the_most_frequent_part_of_each_category(shown: demo.Demonst
         parts = range(starts[category], starts[category] + PARTS[category])
         guess = max(parts, key=lambda part: counts[part])
         right, total = right + labels.count(guess), total + len(labels)
-    assert shown.comparison.guess["accuracy"] == pytest.approx(right / total)
+    assert shown.table.records[-1]["accuracy"] == pytest.approx(right / total)
 
 
 def test_files_are_complete_and_load(shown: demo.Demonstration) -> None:
-    assert {path.name for path in shown.files} == {"table.md", "comparison.json"}
+    assert [path.name for path in shown.files] == ["demo.md", "demo.csv", "demo.tex", "demo.json"]
     folder = shown.folder / "ranp-f"
     assert ranp.Plan.load(folder / "plan.json") == shown.runs["ranp-f"].plan
     again = ranp.load(folder / "model.safetensors", lambda: models.build("unet3d-shapenet", widths=TINY.widths))
     x = torch.randn(1, 1, 8, 8, 8)
     assert torch.equal(again.eval()(x), shown.runs["ranp-f"].model.eval()(x))
-    table = (shown.folder / "table.md").read_text()
-    for row in shown.comparison.rows():
+    (group,) = shown.table.groups
+    table = (shown.folder / "demo.md").read_text()
+    for row in group.rows:
         assert f"| {' | '.join(row)} |" in table
-    value = json.loads((shown.folder / "comparison.json").read_text())
-    assert [one["accuracy"] for one in value["contenders"]] == [one.accuracy for one in shown.comparison.contenders]
+    with (shown.folder / "demo.csv").open() as file:
+        told = [float(one["accuracy"]) for one in csv.DictReader(file)]
+    assert told == [one["accuracy"] for one in shown.table.records]
 
 
 def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
@@ -111,7 +124,7 @@ def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
     again = demo.run(shown.folder, TINY, lambda *message: told.append(message))
     counted = [message[1:] for message in told if message[0] == "network"]
     assert counted == [(number, len(shown.runs), name) for number, name in enumerate(shown.runs, 1)]
-    assert [one.losses for one in again.comparison.contenders] == [one.losses for one in shown.comparison.contenders]
+    assert [one.records for one in again.runs.values()] == [one.records for one in shown.runs.values()]
     for name, run in shown.runs.items():
         tensors = again.runs[name].model.state_dict()
         assert all(torch.equal(tensors[key], tensor) for key, tensor in run.model.state_dict().items())
@@ -120,11 +133,10 @@ def test_what_is_finished_is_not_done_again(shown: demo.Demonstration) -> None:
 
 
 def test_the_notes_say_what_it_is(shown: demo.Demonstration) -> None:
-    text = " ".join(shown.comparison.notes)
+    text = " ".join(shown.table.notes)
     assert "Procedural" in text
-    assert text.startswith("flops=30% by balanced leaves 30.0% of the FLOPs, ")
+    assert text.startswith("flops=30% by balanced widths leaves 30.0 % of the FLOPs, ")
     assert "2 epochs" in text
-    assert len(shown.comparison.rows()[0]) == len(HEADER)
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
@@ -152,25 +164,25 @@ def test_the_command(
     monkeypatch.setattr(demo, "run", tiny)
     assert main(["demo", "--out", str(shown.folder), "--seed", "4", "--epochs", "9"]) == 0
     text = capsys.readouterr().out
-    for cell in (cell for row in shown.comparison.rows() for cell in row if cell):
+    for cell in (cell for row in shown.table.groups[0].rows for cell in row if cell):
         assert cell in text
     assert "Procedural shapes" in text
     assert seen == [Settings(seed=4, epochs=9)]
     assert main(["demo", "--out", str(shown.folder), "--seed", "4", "--epochs", "9", "--resume", "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
-    assert [Path(name).name for name in files] == ["report.html", "table.md", "comparison.json"]
+    assert [Path(name).name for name in files] == ["report.html", *(path.name for path in shown.files)]
     assert seen == [Settings(seed=4, epochs=9)] * 2  # it goes on by itself: the flag asks for nothing else
     page = (shown.folder / "report.html").read_text(encoding="utf-8")
     assert "Slim networks of one budget" in page
-    for one in shown.comparison.contenders:
-        assert f"{one.params:,}" in page
+    for one in shown.table.records[:-1]:
+        assert f"{one['params']:,}" in page
 
 
 @pytest.mark.slow
 def test_everybody_beats_guessing(tmp_path: Path) -> None:
-    comparison = demo.run(tmp_path, Settings(rounds=1), jobs=2).comparison
-    for one in comparison.contenders:
-        assert one.accuracy > comparison.guess["accuracy"] + 0.05
-        assert one.miou > comparison.guess["miou"] + 0.05
-    full, *slim = (one.flops for one in comparison.contenders)
+    *networks, guess = demo.run(tmp_path, Settings(rounds=1), jobs=2).table.records
+    for one in networks:
+        assert one["accuracy"] > guess["accuracy"] + 0.05
+        assert one["miou"] > guess["miou"] + 0.05
+    full, *slim = (one["flops"] for one in networks)
     assert all(0.995 * 0.05 <= flops / full <= 0.05 for flops in slim)

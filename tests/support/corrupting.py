@@ -35,7 +35,6 @@ from ranp.files import atomic
 from ranp.files.checkpoints import Checkpoints
 from ranp.page.gather import gather
 from ranp.paper import models, training
-from ranp.paper.comparison import Comparison, Contender
 from ranp.paper.experiments import results
 from ranp.paper.experiments.cell import Cell
 from ranp.paper.tasks.brats import cache
@@ -104,10 +103,6 @@ def write_all(home: Path) -> list[Kind]:
     drawing = home / "tables" / "main.svg"
     atomic.write_atomic(drawing, b'<svg xmlns="http://www.w3.org/2000/svg"><circle r="12" cx="34"/></svg>')
     Table("main", "Main results", columns, (Group("", rows),), figures=(drawing.name,)).write(home / "tables")
-    (home / "demo").mkdir()
-    contenders = tuple(Contender(name, 0.1, 100, 2000, 300, (0.5, 0.25), (1.0,), 0.7, 0.5) for name in ("full", "snip"))
-    told = Comparison(contenders, {"accuracy": 0.6, "miou": 0.2}).to_dict()
-    atomic.write_json(home / "demo" / "comparison.json", told, kind="ranp-comparison", version=2)
 
     volume = Volume(np.arange(48, dtype=np.float32).reshape(1, 4, 4, 3), np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
     cache._write(home / "cache" / "case.safetensors", volume)
@@ -139,7 +134,6 @@ def write_all(home: Path) -> list[Kind]:
         Kind("result.json", home / "cell" / "result.json", lambda path: results.read(path.parent)),
         Kind("table of reproduce", home / "tables" / "main.json", lambda path: gather([path.parent]).tables),
         Kind("drawing of a table", drawing, lambda path: [path.read_bytes(), gather([path.parent]).tables]),
-        Kind("comparison.json", home / "demo" / "comparison.json", lambda path: gather([path.parent]).tables),
         Kind("prepared BraTS case", home / "cache" / "case.safetensors", prepared),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from ranp.cli.console import progress_bars, say, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_tables
 from ranp.cli.options import RUN, STEP, Cluster, DataFolder, Device, Example, Inputs, Jobs, Json, flag, takes
 
 _WHAT, _ARMS, _JUDGED = "What is compared", "Arms", "How they are judged"
@@ -114,11 +114,7 @@ def compare(
     if as_json:
         show_json({**table.to_dict(), "runs": list(table.records), "folder": str(out)})
         return
-    for shown in (table, *(() if figures is None else (figures,))):
-        for group in shown.groups:
-            show_table([column.name for column in shown.columns], group.rows, title=group.title)
-    for note in table.notes:
-        say(note)
+    show_tables(table, *(() if figures is None else (figures,)))
     say(f"wrote {', '.join(str(out / name) for name in ('compare.md', 'compare.csv', 'compare.html'))}")
 
 

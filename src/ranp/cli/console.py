@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from ranp.reporting.table import Table
+
 EVERY = 5.0
 """Seconds between two lines of progress where stderr is no terminal."""
 
@@ -82,6 +84,15 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, title: s
     for row in rows:
         table.add_row(*(printable(cell, lines=False) for cell in row))
     console.print(table)
+
+
+def show_tables(*tables: Table) -> None:
+    """Writes tables to stdout, group by group, and below them what the reader must mind."""
+    for table in tables:
+        for group in table.groups:
+            show_table([column.name for column in table.columns], group.rows, title=group.title or table.title)
+    for note in (note for table in tables for note in table.notes):
+        say(f"- {note}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from ranp.cli.console import progress_bars, say, show_json, show_table
+from ranp.cli.console import progress_bars, say, show_json, show_tables
 from ranp.cli.options import RUN, Jobs, Json, flag
 
 
@@ -31,7 +31,6 @@ def demo(
     from ranp.choosing.budgets import parse_all
     from ranp.files.atomic import check_writable
     from ranp.page.build import write
-    from ranp.paper.comparison import HEADER
     from ranp.paper.demo import Settings, run
 
     check_writable(out)
@@ -45,11 +44,10 @@ def demo(
             title="Slim networks of one budget: a demonstration",
             progress=progress,
         )
-    comparison, files = shown.comparison, (page, *shown.files)
+    files = (page, *shown.files)
     if as_json:
-        show_json({**comparison.to_dict(), "files": [str(path) for path in files]})
+        networks = list(shown.table.records)
+        show_json({**shown.table.to_dict(), "networks": networks, "files": [str(path) for path in files]})
         return
-    show_table(HEADER, comparison.rows(), title="Part segmentation of procedural 3D shapes")
-    for note in comparison.notes:
-        say(f"- {note}")
+    show_tables(shown.table)
     say(f"\nwrote {', '.join(path.name for path in files)} and a run folder for each network to {out}")

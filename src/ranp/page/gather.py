@@ -1,4 +1,4 @@
-"""From folders to plain values: the runs in them, the tables of a reproduction, the comparison of a demonstration.
+"""From folders to plain values: the runs in them, the tables of a reproduction or of a demonstration.
 
 Runs that differ by their seed alone are of one kind; one of them stands for the others.
 """
@@ -17,18 +17,17 @@ from ranp.choosing.plan import Plan
 from ranp.errors import StorageError
 from ranp.files import atomic
 from ranp.files.journal import NAME
-from ranp.page.templates import comparison_table, table_from
+from ranp.page.templates import table_from
 from ranp.reporting.folder import RunFolder
 from ranp.reporting.looks import FULL, rank
 from ranp.reporting.report import Report
-from ranp.reporting.table import Table
+from ranp.reporting.table import KIND, VERSION, Table
 
 _DEPTH = 3
 """How far below a folder runs are looked for: a reproduction has them in ``cells/<id>``."""
 _SUM = re.compile(r"-[0-9a-f]{10}$")
 _LARGEST = 1e300
 """The largest figure in a journal: sums of them are still finite."""
-_TABLES = {"ranp-table": 2, "ranp-comparison": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +213,8 @@ def _tables_of(folder: Path) -> list[Table]:
     """The tables that lie in a folder itself; other JSON files are somebody else's."""
     tables = []
     for path in sorted(folder.glob("*.json"), key=lambda path: path.stem):
-        kind = _kind(path)
-        if kind in _TABLES:
-            value = atomic.read_json(path, kind=kind, version=_TABLES[kind])
-            tables.append(comparison_table(path, value) if kind == "ranp-comparison" else table_from(path, value))
+        if _kind(path) == KIND:
+            tables.append(table_from(path, atomic.read_json(path, kind=KIND, version=VERSION)))
     return tables
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,7 @@ from markupsafe import Markup, escape
 
 from ranp.errors import StorageError
 from ranp.files import atomic
-from ranp.paper.comparison import HEADER, Comparison, Contender
 from ranp.reporting import format as written
-from ranp.reporting.format import sentence
 from ranp.reporting.looks import look_of, method_name
 from ranp.reporting.table import Column, Group, Table
 
@@ -178,25 +176,3 @@ def _beside(path: Path, name: str, said: str) -> str:
     if atomic.checksum(atomic.read_bytes(found)) != said:
         raise StorageError(f"{str(found)!r} was changed since it was written. Restore a copy, or make the table again.")
     return str(found)
-
-
-def comparison_table(path: Path, value: Mapping[str, Any]) -> Table:
-    """The comparison of a demonstration as a table, guessing and the ratios of step times included.
-
-    Raises:
-        StorageError: An entry is missing or of the wrong kind.
-    """
-    try:
-        names = [field.name for field in fields(Contender)]
-        contenders = tuple(Contender(**{name: one[name] for name in names}) for one in value["contenders"])
-        comparison = Comparison(contenders, value["guess"], tuple(map(str, value["notes"])))
-        rows = [tuple(cell.replace("%", " %") for cell in row) for row in comparison.rows()]
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise _invalid(path, "comparison", error) from error
-    caption = (
-        "Networks trained alike, measured side by side. The last row is what always answering the most frequent part "
-        "of an object's category is worth."
-    )
-    names = [method_name(one.name) for one in contenders]
-    title = sentence(f"{', '.join(names[:-1])} and {names[-1]}, trained alike")
-    return table_of(caption, HEADER, rows, name=path.stem, title=title, notes=comparison.notes)

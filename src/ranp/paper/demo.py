@@ -8,27 +8,30 @@ stopped goes on where it was.
 from __future__ import annotations
 
 import os
-import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 
 from ranp.costs.measuring import profile
+from ranp.costs.step import StepSetup
+from ranp.costs.timing import Care, Stepper, ratios
 from ranp.errors import DataError
-from ranp.files import atomic
 from ranp.paper import tasks, training
-from ranp.paper.comparison import Comparison, Contender
 from ranp.paper.guessing import always, frequencies
 from ranp.paper.recipe import Recipe
 from ranp.paper.scoring import example_of
 from ranp.paper.tasks.task import Task
-from ranp.paper.timing import median_ratio, step_seconds
 from ranp.paper.training.runs import of_run
-from ranp.progress import Labelled, silent, under
+from ranp.progress import Labelled, silent
+from ranp.reporting.format import MIB, share
+from ranp.reporting.looks import method_name, title
+from ranp.reporting.table import Column, Group, Table
 from ranp.workers import side_by_side
 
 __all__ = ["Demonstration", "Settings", "run"]
@@ -103,14 +106,14 @@ class Demonstration:
     """What came out.
 
     Attributes:
-        folder: Where it lies: a run folder for each network, and the comparison.
-        comparison: The table.
+        folder: Where it lies: a run folder for each network, and the table.
+        table: The networks side by side; its records hold the same as numbers.
         runs: The trained networks by name.
-        files: What a reader looks at first.
+        files: The table in every form.
     """
 
     folder: Path
-    comparison: Comparison
+    table: Table
     runs: dict[str, training.Run]
     files: tuple[Path, ...]
 
@@ -141,17 +144,11 @@ def run(
             raise refused
         progress("network", number, len(names), name)
     runs = {name: _trained(name, settings, folder) for name in names}
-    networks = {name: one.model for name, one in runs.items()}
-    samples = task.train_data(settings.size, settings.train_objects, settings.seed)
-    batch = default_collate([samples[index % len(samples)] for index in range(settings.batch)])
-    seconds = step_seconds(networks, task, (batch[0], batch[1]), settings.rounds, under("timing", progress))
-    contenders = tuple(_contender(name, one, seconds[name], task, settings) for name, one in runs.items())
-    notes = (_story(settings, contenders), *_notes(settings))
-    comparison = Comparison(contenders, _guess(task, settings), notes, _recipe(settings))
-    written = (folder / "table.md", folder / "comparison.json")
-    atomic.write_atomic(written[0], comparison.to_markdown().encode())
-    atomic.write_json(written[1], comparison.to_dict(), kind="ranp-comparison", version=2)
-    return Demonstration(folder, comparison, runs, written)
+    progress("timing", 0, 1, "")
+    times = _step_times(runs, task, settings)
+    progress("timing", 1, 1, "")
+    table = _table([_record(name, one, times[name], task, settings) for name, one in runs.items()], task, settings)
+    return Demonstration(folder, table, runs, tuple(table.write(folder)))
 
 
 def _begun(name: str, progress: Labelled, *, settings: Settings, folder: Path) -> None:
@@ -169,19 +166,56 @@ def _trained(name: str, settings: Settings, folder: Path, progress: Labelled | N
     return training.train(task, folder / name, recipe=recipe, pruning=pruning, resume=True, progress=progress)
 
 
-def _contender(name: str, one: training.Run, seconds: tuple[float, ...], task: Task, settings: Settings) -> Contender:
-    # The cost of one object, counted on the very network that was trained.
+def _step_times(runs: Mapping[str, training.Run], task: Task, settings: Settings) -> dict[str, float]:
+    """The time of a training step of every network over that of the full one, in turn."""
+    samples = task.train_data(settings.size, settings.train_objects, settings.seed)
+    batch = default_collate([samples[index % len(samples)] for index in range(settings.batch)])
+    setup = StepSetup(runs[FULL].model, batch[0], settings.recipe(task).step(), task.loss, batch[1])
+    with ExitStack() as stack:
+        full, *slim = (stack.enter_context(Stepper(setup, one.model)) for one in runs.values())
+        rounds = Care(settings.rounds, settings.rounds, 0.0, 0.0)
+        return dict(zip(runs, [1.0, *ratios(slim, full, rounds)], strict=True))
+
+
+def _record(name: str, one: training.Run, time: float, task: Task, settings: Settings) -> dict[str, Any]:
+    """A network in numbers; its costs are those of one object, counted on the very network that was trained."""
     costs = profile(one.model, example_of(task, settings.size, settings.seed))
-    return Contender(
-        name=name,
-        removed=one.plan.sparsity.of_channels,
-        params=costs.params,
-        flops=costs.flops,
-        memory=costs.memory_bytes,
-        seconds=seconds,
-        losses=tuple(record["loss"] for record in one.records if record["kind"] == "step"),
-        accuracy=one.figures["accuracy"],
-        miou=one.figures["miou"],
+    return {
+        "network": name,
+        "removed": one.plan.sparsity.of_channels,
+        "params": costs.params,
+        "flops": costs.flops,
+        "memory": costs.memory_bytes,
+        "step_time": time,
+        "accuracy": one.figures["accuracy"],
+        "miou": one.figures["miou"],
+    }
+
+
+def _table(networks: list[dict[str, Any]], task: Task, settings: Settings) -> Table:
+    """Networks side by side, and what guessing is worth."""
+    columns = (
+        Column("network", left=True, text=lambda one: title(one["network"])),
+        Column("channels removed", text=lambda one: share(one["removed"])),
+        Column("parameters", text=lambda one: f"{one['params']:,}"),
+        Column("MFLOPs", text=lambda one: f"{one['flops'] / 1e6:.1f}"),
+        Column("memory MiB", text=lambda one: f"{one['memory'] * MIB:.2f}"),
+        Column("step time of full", text=lambda one: f"{one['step_time']:.2f}"),
+        Column("accuracy", text=lambda one: share(one["accuracy"])),
+        Column("part mIoU", text=lambda one: share(one["miou"])),
+    )
+    guess = _guess(task, settings)
+    rows = [tuple(column.text(one) for column in columns) for one in networks]
+    rows.append(("Guessing", *[""] * 5, share(guess["accuracy"]), share(guess["miou"])))
+    return Table(
+        "demo",
+        "Slim networks of one budget",
+        columns,
+        (Group("", tuple(rows)),),
+        "Networks trained alike, measured side by side. Guessing: always the part of the object's category that is "
+        "most frequent in training.",
+        (_story(settings, *networks[:2]), *_notes(settings)),
+        (*networks, {"network": "guessing", **guess}),
     )
 
 
@@ -192,15 +226,13 @@ def _guess(task: Task, settings: Settings) -> dict[str, float]:
     return always(task, frequencies(task, samples, len(samples)), others)
 
 
-def _story(settings: Settings, contenders: Sequence[Contender]) -> str:
-    full, ours = contenders[:2]
-    shares = (
-        f"{ours.flops / full.flops:.1%} of the FLOPs",
-        f"{ours.memory / full.memory:.0%} of the memory",
-        f"{median_ratio(ours.seconds, full.seconds):.0%} of the time of a step",
-        f"{ours.miou / full.miou:.0%} of the mIoU",
+def _story(settings: Settings, full: dict[str, Any], ours: dict[str, Any]) -> str:
+    left = {name: ours[name] / full[name] for name in ("flops", "memory", "miou")}
+    return (
+        f"{settings.budget} by {method_name(ours['network'])} leaves {share(left['flops'])} of the FLOPs, "
+        f"{share(left['memory'], 0)} of the memory, {share(ours['step_time'], 0)} of the time of a step, "
+        f"{share(left['miou'], 0)} of the mIoU."
     )
-    return f"{settings.budget} by {ours.name} leaves {', '.join(shares)}."
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:
@@ -212,13 +244,6 @@ def _notes(settings: Settings) -> tuple[str, ...]:
         "One seed: differences of accuracy of a few points mean nothing.",
         "FLOPs of one object as torch counts them, memory as what a step keeps of it for the backward pass; the slim "
         "weights are drawn anew, as in the paper.",
-        f"Seconds of a training step: median of {settings.rounds} rounds, networks in turn (threads: "
-        f"{torch.get_num_threads()}); 'of full' is the median ratio within a round.",
-        "Guessing: always the part of the object's category that is most frequent in training.",
+        f"Time of a training step: median over {settings.rounds} rounds, networks in turn (threads: "
+        f"{torch.get_num_threads()}).",
     )
-
-
-def _recipe(settings: Settings) -> dict[str, object]:
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(settings).items()}
-    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
-    return {"task": "shapenet", "model": "unet3d-shapenet", **plain, "threads": torch.get_num_threads(), **versions}
