@@ -78,21 +78,34 @@ def parts_of(found: Footprint) -> dict[str, int]:
     return {part: getattr(found, part) for part in PARTS}
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+ON_EVERY_CPU = (
+    TrainingStep(),
+    TrainingStep(optimiser="sgd", batch=1),
+    TrainingStep(optimiser="sgd", precision="amp-bfloat16"),
+    TrainingStep(optimiser="none", precision="bfloat16"),
+)
+"""Steps whose kernels depend on the CPU."""
+OTHERS = (
+    TrainingStep(optimiser="momentum", batch=4),
+    TrainingStep(optimiser="nesterov"),
+    TrainingStep(optimiser="amsgrad"),
+    TrainingStep(optimiser="rmsprop", precision="float64"),
+    TrainingStep(optimiser="adamw", checkpointing=True),
+)
+"""Steps that differ by what follows from the parameters alone: one network tells, the others are for the slow run."""
+
+
 @pytest.mark.parametrize(
-    "step",
+    ("name", "step"),
     [
-        pytest.param(TrainingStep(), marks=pytest.mark.hardware),
-        TrainingStep(optimiser="momentum", batch=4),
-        TrainingStep(optimiser="nesterov"),
-        TrainingStep(optimiser="amsgrad"),
-        pytest.param(TrainingStep(optimiser="sgd", batch=1), marks=pytest.mark.hardware),
-        TrainingStep(optimiser="rmsprop", precision="float64"),
-        pytest.param(TrainingStep(optimiser="sgd", precision="amp-bfloat16"), marks=pytest.mark.hardware),
-        TrainingStep(optimiser="adamw", checkpointing=True),
-        pytest.param(TrainingStep(optimiser="none", precision="bfloat16"), marks=pytest.mark.hardware),
+        *(pytest.param(name, step, marks=pytest.mark.hardware) for step in ON_EVERY_CPU for name in NETWORKS),
+        *(
+            pytest.param(name, step, marks=() if name == "unet" else pytest.mark.slow)
+            for step in OTHERS
+            for name in NETWORKS
+        ),
     ],
-    ids=lambda step: f"{step.optimiser}-{step.precision}-{step.batch}",
+    ids=lambda value: value if isinstance(value, str) else f"{value.optimiser}-{value.precision}-{value.batch}",
 )
 def test_is_what_the_allocator_reports(name: str, step: TrainingStep) -> None:
     model, x = network(name)
