@@ -157,9 +157,9 @@ def _learn(ours: Ours, trace: ranp.Trace, plan: ranp.Plan | None = None) -> None
     ours.outputs = tuple(dict.fromkeys(name for at in stays if at.cause == "output" for name in at.layers))
     ours.layers = _outputs(trace)
     counts = by_cause(stays)
-    for obstacle in reversed(stays):  # the one that holds most comes first, so it is the last to write
-        text = sentence(obstacle.cause, obstacle.reason, obstacle.op, obstacle.where)
-        ours.pins[obstacle.cause] = (counts[obstacle.cause], " ".join(text.split()).replace("|", "/"))
+    for one in reversed(stays):  # the one that holds most comes first, so it is the last to write
+        text = sentence(one.cause, one.reason, one.op, one.where)
+        ours.pins[one.cause] = (counts[one.cause], " ".join(text.split()).replace("|", "/"))
 
 
 def _judged(entry: Entry, plan: ranp.Plan) -> float:

@@ -175,15 +175,15 @@ def test_costs_are_known_beforehand(topology: Topology, plan_of: Callable[[str],
 
 def test_every_channel_that_must_stay_has_one_cause(topology: Topology) -> None:
     _, _, trace = traced(topology.name)
-    obstacles = what_stays(trace)
+    stays = what_stays(trace)
     held: dict[str, int] = {}
-    for obstacle in obstacles:
-        assert obstacle.reason
-        assert obstacle.channels == sum(obstacle.layers.values()) > 0
-        for layer, count in obstacle.layers.items():
-            if "stand or fall together" not in obstacle.reason:
+    for one in stays:
+        assert one.reason
+        assert one.channels == sum(one.layers.values()) > 0
+        for layer, count in one.layers.items():
+            if "stand or fall together" not in one.reason:
                 held[layer] = held.get(layer, 0) + count
     pinned = {layer.name: int(np.count_nonzero(layer.classes == 0)) for layer in trace.layers}
     assert held == {layer: count for layer, count in pinned.items() if count}
-    assert all(obstacle.cause != "other" for obstacle in obstacles), [str(obstacle) for obstacle in obstacles]
-    assert all(obstacle.op for obstacle in obstacles if obstacle.cause in ("operation", "operator"))
+    assert all(one.cause != "other" for one in stays), [str(one) for one in stays]
+    assert all(one.op for one in stays if one.cause in ("operation", "operator"))

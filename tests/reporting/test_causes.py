@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import ranp
 from ranp.cli import main
-from ranp.reporting.causes import Obstacle, by_cause, describe, listed
+from ranp.reporting.causes import HeldChannels, by_cause, describe, listed
 from ranp.reporting.report import Report
 from tests.support.topologies.topology import conv, tensor
 
@@ -118,10 +118,10 @@ def test_a_network_that_is_all_free_says_nothing() -> None:
 
 
 def test_many_causes_are_counted_rather_than_listed() -> None:
-    obstacles = [
-        Obstacle("operation", f"cause {'abcdefghijklmnop'[i]}", "", "sort", {f"x{i}": i + 1}) for i in range(16)
+    stays = [
+        HeldChannels("operation", f"cause {'abcdefghijklmnop'[i]}", "", "sort", {f"x{i}": i + 1}) for i in range(16)
     ]
-    text = describe(obstacles, 1000)
+    text = describe(stays, 1000)
     assert text.startswith("136 of 1,000 channels must stay, 864 can go:")
     assert "10 for 4 more causes" in text
     assert listed(f"layer{i}" for i in "abcdefgh").endswith("2 more")

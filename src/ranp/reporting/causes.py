@@ -17,22 +17,22 @@ from ranp.choosing.coupling import COUPLED, REQUESTED
 from ranp.tracing.groups import listed, pattern
 from ranp.tracing.trace import MAKES_OUTPUT, PINNED, Cause, ClassIds, Layer, Pin, Trace
 
-__all__ = ["Obstacle", "by_cause", "describe", "listed", "what_stays"]
+__all__ = ["HeldChannels", "by_cause", "describe", "listed", "what_stays"]
 
 TOGETHER = "all channels of a layer or tensor stand or fall together, and some must stay"
 _SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
-    """One cause for which channels stay whatever their scores.
+class HeldChannels:
+    """Channels that stay whatever their scores, for one cause.
 
     Attributes:
         cause: Its kind, the value of a ``ranp.tracing.Cause``.
         reason: What is in the way, in words.
         where: Module in which it arose; empty for the network's own code.
         op: Operator to blame, if one is.
-        layers: Layer name to the number of its channels that are held, in layer order.
+        layers: Layer name to the number of its channels that stay, in layer order.
     """
 
     cause: str
@@ -43,7 +43,7 @@ class Obstacle:
 
     @property
     def channels(self) -> int:
-        """Channels that it holds."""
+        """How many there are."""
         return sum(self.layers.values())
 
     def __str__(self) -> str:
@@ -54,8 +54,8 @@ class Obstacle:
         return {**asdict(self), "channels": self.channels}
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Obstacle:
-        """The obstacle that ``to_dict`` described."""
+    def from_dict(cls, value: Mapping[str, Any]) -> HeldChannels:
+        """Those that ``to_dict`` described."""
         layers = {str(name): int(count) for name, count in value.get("layers", {}).items()}
         reason = str(value["reason"])
         usual = Cause.OUTPUT if reason == MAKES_OUTPUT else Cause.OTHER  # the first reports named no causes
@@ -63,7 +63,11 @@ class Obstacle:
         return cls(cause, reason, str(value["where"]), str(value.get("op", "")), layers)
 
 
-def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
+Obstacle = HeldChannels
+"""Its name in earlier releases."""
+
+
+def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[HeldChannels, ...]:
     """Every cause for which channels stay, with the channels of each layer; the one that holds most comes first.
 
     Args:
@@ -97,10 +101,10 @@ def what_stays(trace: Trace, notes: Iterable[str] = ()) -> tuple[Obstacle, ...]:
             hold(layer, Pin(COUPLED, "", tied, cause=Cause.COUPLING))
             hold(layer, Pin(TOGETHER, "", int(np.isin(loose, filling).sum()), cause=Cause.COUPLING))
     made = (
-        Obstacle(cause.value, reason, where, op, {name: n for name, n in counts.items() if n})
+        HeldChannels(cause.value, reason, where, op, {name: n for name, n in counts.items() if n})
         for (cause, reason, where, op), counts in found.items()
     )
-    return tuple(sorted((obstacle for obstacle in made if obstacle.layers), key=lambda obstacle: -obstacle.channels))
+    return tuple(sorted((one for one in made if one.layers), key=lambda one: -one.channels))
 
 
 def _indivisible(trace: Trace) -> ClassIds:
@@ -132,35 +136,35 @@ def sentence(cause: str, reason: str, op: str = "", where: str = "") -> str:
     return f"{reason} ({op} {place})" if op else f"{reason} {place}" if where else reason
 
 
-def by_cause(obstacles: Iterable[Obstacle]) -> dict[str, int]:
+def by_cause(stays: Iterable[HeldChannels]) -> dict[str, int]:
     """Channels that stay, by kind of cause."""
     totals: dict[str, int] = {}
-    for obstacle in obstacles:
-        totals[obstacle.cause] = totals.get(obstacle.cause, 0) + obstacle.channels
+    for one in stays:
+        totals[one.cause] = totals.get(one.cause, 0) + one.channels
     return totals
 
 
-def describe(obstacles: Iterable[Obstacle], channels: int) -> str:
+def describe(stays: Iterable[HeldChannels], channels: int) -> str:
     """The list for a reader: one line for each cause, equal ones in modules that differ by a number in one line.
 
     Args:
-        obstacles: What stays.
+        stays: What stays.
         channels: All channels of the network.
     """
-    groups: dict[str, list[Obstacle]] = {}
-    for obstacle in obstacles:
-        text = sentence(obstacle.cause, obstacle.reason, obstacle.op, pattern(obstacle.where))
-        groups.setdefault(text, []).append(obstacle)
-    stay = sum(obstacle.channels for group in groups.values() for obstacle in group)
+    groups: dict[str, list[HeldChannels]] = {}
+    for one in stays:
+        text = sentence(one.cause, one.reason, one.op, pattern(one.where))
+        groups.setdefault(text, []).append(one)
+    stay = sum(one.channels for group in groups.values() for one in group)
     if not groups:
         return f"all {channels:,} channels can go"
     lines = [f"{stay:,} of {channels:,} channels must stay, {channels - stay:,} can go:"]
-    ranked = sorted(groups.items(), key=lambda item: -sum(obstacle.channels for obstacle in item[1]))
+    ranked = sorted(groups.items(), key=lambda item: -sum(one.channels for one in item[1]))
     for text, group in ranked[:_SHOWN]:
-        names = dict.fromkeys(name for obstacle in group for name in obstacle.layers)
-        count = sum(obstacle.channels for obstacle in group)
+        names = dict.fromkeys(name for one in group for name in one.layers)
+        count = sum(one.channels for one in group)
         lines.append(f"  {count:,} of {listed(names)}: {text}")
     if len(ranked) > _SHOWN:
-        rest = sum(obstacle.channels for _, group in ranked[_SHOWN:] for obstacle in group)
+        rest = sum(one.channels for _, group in ranked[_SHOWN:] for one in group)
         lines.append(f"  {rest:,} for {len(ranked) - _SHOWN} more causes (all in the JSON report)")
     return "\n".join(lines)

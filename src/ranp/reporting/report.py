@@ -23,7 +23,7 @@ from ranp.costs.measuring import kept_for_backward, profile, profile_of
 from ranp.costs.tuning import Tuned
 from ranp.errors import PlanMismatchError, StorageError, UnsupportedError
 from ranp.files import atomic
-from ranp.reporting.causes import Obstacle, by_cause, describe, what_stays
+from ranp.reporting.causes import HeldChannels, by_cause, describe, what_stays
 from ranp.reporting.figures import OTHERS, Amount, LayerReport, amount_from, both, change, compared, row_from, total
 from ranp.reporting.format import MIB, UNITS, scaled, unit
 from ranp.running.calling import unwrap
@@ -33,7 +33,7 @@ from ranp.tracing.trace import Trace
 if TYPE_CHECKING:
     from ranp.slimming.verification import Verification
 
-__all__ = ["OTHERS", "Amount", "Checks", "LayerReport", "Obstacle", "Report"]
+__all__ = ["OTHERS", "Amount", "Checks", "HeldChannels", "LayerReport", "Report"]
 
 FORMAT = "ranp-report"
 VERSION = 2
@@ -104,7 +104,7 @@ class Report:
     true_params: Amount
     sparsity: Sparsity
     settings: Mapping[str, Any] = field(default_factory=dict)
-    pins: tuple[Obstacle, ...] = ()
+    pins: tuple[HeldChannels, ...] = ()
     unknown: tuple[str, ...] = ()
     checks: Checks | None = None
     convention: str = "true"
@@ -218,7 +218,7 @@ class Report:
                 true_params=amount_from(totals["true_params"]),
                 sparsity=Sparsity(**{name: sparsity[name] for name in Sparsity.__slots__}),
                 settings=settings,
-                pins=tuple(Obstacle.from_dict(pin) for pin in value["pins"]),
+                pins=tuple(HeldChannels.from_dict(pin) for pin in value["pins"]),
                 unknown=tuple(map(str, value["unknown_operators"])),
                 checks=None if checks is None else Checks(**checks),
                 convention=arguments.choice("convention", value["convention"], CONVENTIONS),

@@ -244,9 +244,9 @@ def _layers(
 ) -> tuple[LayerStudy, ...]:
     flops, memory = (measure(trace, name, convention=convention) for name in ("flops", "memory"))
     why: dict[str, str] = {}
-    for obstacle in what_stays(trace, notes):
-        for name in obstacle.layers:
-            why.setdefault(name, str(obstacle))
+    for one in what_stays(trace, notes):
+        for name in one.layers:
+            why.setdefault(name, str(one))
     return tuple(
         LayerStudy(
             name=layer.name,
