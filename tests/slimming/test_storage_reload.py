@@ -82,7 +82,7 @@ def test_a_fresh_process_loads_bit_equal_networks(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == dict.fromkeys(names, [])
+    assert json.loads(done.stdout) == {name: [] for name in names}
 
 
 @pytest.mark.parametrize("name", networks.BUILDS)
