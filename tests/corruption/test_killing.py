@@ -31,8 +31,8 @@ def kill(tmp_path: Path, *arguments: str, timeout: float = 550) -> dict[str, Any
     return summary
 
 
-def test_killed_verbs_end_at_the_same_bytes(tmp_path: Path) -> None:
-    assert kill(tmp_path, "--verbs", "train,prune", "--kills", "2")["kills"] >= 2
+def test_a_killed_verb_ends_at_the_same_bytes(tmp_path: Path) -> None:
+    assert kill(tmp_path, "--verbs", "train", "--kills", "1")["kills"] >= 1
 
 
 @pytest.mark.slow

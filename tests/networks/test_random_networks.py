@@ -45,7 +45,7 @@ drawn = given(
 calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
-@settings(max_examples=60, derandomize=True, suppress_health_check=calm)
+@settings(max_examples=25, derandomize=True, suppress_health_check=calm)
 @drawn
 def test_random_networks(program: Program, sparsity: float, scope: str, seed: int) -> None:
     check(program, sparsity, scope, seed, numbers=True)

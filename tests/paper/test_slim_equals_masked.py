@@ -58,7 +58,7 @@ def check(case: Case, steps: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("unet3d-23", "i3d", "psm") else ()) for n in NARROW]
+    "name", [pytest.param(name, marks=() if name == "unet3d-15" else pytest.mark.slow) for name in NARROW]
 )
 def test_narrow(name: str) -> None:
     check(NARROW[name], STEPS)

@@ -176,8 +176,7 @@ def test_the_same_twice() -> None:
     assert np.array_equal(one.stays, other.stays)
 
 
-@settings(max_examples=40, derandomize=True, suppress_health_check=calm, deadline=None)
-@given(
+drawn = given(
     programs(),
     st.sampled_from(["network", "layer", "random"]),
     st.lists(st.sampled_from(COUNTED), min_size=1, max_size=3, unique=True),
@@ -185,7 +184,10 @@ def test_the_same_twice() -> None:
     st.sampled_from([1, 1, 4]),
     st.integers(0, 100),
 )
-def test_random_networks(program: Program, scope: str, names: list[str], share: int, round_to: int, seed: int) -> None:
+calmly = settings(suppress_health_check=calm, deadline=None)
+
+
+def solve_random(program: Program, scope: str, names: list[str], share: int, round_to: int, seed: int) -> None:
     torch.manual_seed(seed)
     bench = Bench(program.build(), program.inputs(), scope=scope, seed=seed, round_to=round_to)
     budgets = [f"{name}={share}%" for name in names]
@@ -200,6 +202,21 @@ def test_random_networks(program: Program, scope: str, names: list[str], share: 
     assert costs == list(solution.after)
     assert all(cost <= limit.most for cost, limit in zip(costs, limits, strict=True))
     assert_nothing_more_fits(bench, solution, limits)
+
+
+@settings(calmly, max_examples=15, derandomize=True)
+@drawn
+def test_random_networks(program: Program, scope: str, names: list[str], share: int, round_to: int, seed: int) -> None:
+    solve_random(program, scope, names, share, round_to, seed)
+
+
+@pytest.mark.slow
+@settings(calmly, max_examples=150)
+@drawn
+def test_new_random_networks(
+    program: Program, scope: str, names: list[str], share: int, round_to: int, seed: int
+) -> None:
+    solve_random(program, scope, names, share, round_to, seed)
 
 
 @given(st.integers(0, 300), st.integers(0, 300))

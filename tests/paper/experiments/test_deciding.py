@@ -70,7 +70,7 @@ def test_snip_takes_no_more_weights_than_is_feasible(tmp_path: Path) -> None:
     assert found.plan.sparsity.requested == found.plan.settings["largest"] < 0.9999
 
 
-@pytest.mark.parametrize("resource", ["flops", "memory"])
+@pytest.mark.parametrize("resource", ["flops", pytest.param("memory", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", ["random", "layerwise", "snip", "weighted", "ranp-f", "flat", "power", "balanced"])
 def test_equal_resources_are_never_above_and_close_below(method: str, resource: str, tmp_path: Path) -> None:
     wide = (("options.widths", (16, 32)),)
