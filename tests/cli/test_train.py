@@ -278,6 +278,7 @@ def test_real_shapes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert again["data"] == str(data)
 
 
+@pytest.mark.slow
 def test_real_scans(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("monai")
     pytest.importorskip("nibabel")

@@ -37,6 +37,7 @@ def test_the_largest_batch_fits_and_one_more_does_not() -> None:
     assert memory.largest_batch(1000) == 0
 
 
+@pytest.mark.slow
 def test_a_full_network_does_not_fit_the_papers_batch_on_one_gpu() -> None:
     """The paper trains both full networks on two GPUs."""
     shallow, deep = (
