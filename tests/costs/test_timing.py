@@ -83,8 +83,9 @@ def test_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(timing, "clocked", clocked)
         assert ratio(one, other, Care(3, 9, 0.01, 60.0)) == 0.5
+        assert ratio(one, other, Care(1, 1, 0.0, 0.0)) == 0.5
     assert asked[2:6] == [one, other, other, one]
-    assert len(asked) < 2 * 9
+    assert len(asked) < 2 * 9 + 4
 
 
 def test_seconds_of_layers_are_of_the_layers() -> None:

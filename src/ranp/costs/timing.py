@@ -273,7 +273,7 @@ def _medians(sample: Callable[[], Sequence[float]], care: Care) -> list[float]:
     begun = time.perf_counter()
     while len(found) < care.most:
         found.append(sample())
-        if len(found) < care.least:
+        if len(found) < max(care.least, 2):  # one figure has no spread
             continue
         if all(_is_settled(figures, care) for figures in zip(*found, strict=True)):
             break
