@@ -275,9 +275,8 @@ def _medians(sample: Callable[[], Sequence[float]], care: Care) -> list[float]:
         found.append(sample())
         if len(found) < max(care.least, 2):  # one figure has no spread
             continue
-        if all(_is_settled(figures, care) for figures in zip(*found, strict=True)):
-            break
-        if time.perf_counter() - begun > care.seconds:
+        settled = all(_is_settled(figures, care) for figures in zip(*found, strict=True))
+        if settled or time.perf_counter() - begun > care.seconds:
             break
     return [statistics.median(figures) for figures in zip(*found, strict=True)]
 
