@@ -6,9 +6,9 @@ STAMP := $(VENV)/.installed
 EXTRAS := medical,video,stereo,report,compare,cluster,zoo,train,onnx,lightning,docs,dev
 # Two torch threads per test process would only fight for the same cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
-# CPUs that any larger one can imitate.
+# CPUs that any larger one can imitate. Where oneDNN has AMX, torch without vectors cannot pack what it reads.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
-PLAIN := ATEN_CPU_CAPABILITY=default
+PLAIN := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16
 
 .DELETE_ON_ERROR:
 .PHONY: help install demo test test-all hardware browser lint docs bench dist clean

@@ -11,11 +11,13 @@ from torch import nn
 from benchmarks.judges import saved_bytes
 from ranp.costs.memory import Footprint, kept_bytes, measured_peak, peak, training_memory
 from ranp.costs.step import Call, Sized, StepTrace, Storage, TrainingStep, trace_step
-from ranp.costs.step.cpu import Cpu
+from ranp.costs.step.cpu import Cpu, this_cpu
 from ranp.errors import UnsupportedError
 from tests.support.training_networks import NETWORKS, network
 
 EXACT = 0.01
+ROUGH = 0.5
+"""Of bfloat16 where the CPU has AMX, of whose kernels nothing is known; ``make hardware`` runs without it."""
 PARTS = ("parameters", "gradients", "state", "inputs", "activations", "transient")
 
 
@@ -111,7 +113,9 @@ def test_is_what_the_allocator_reports(name: str, step: TrainingStep) -> None:
     model, x = network(name)
     found = training_memory(model, x, step=step)
     measured = measured_peak(model, x, step=step)
-    assert found.peak == pytest.approx(measured, rel=max(EXACT, 0.05 if step.checkpointing else 0), abs=40_000)
+    unknown = found.is_estimate and this_cpu().level == "other" and "bfloat16" in step.precision
+    within = ROUGH if unknown else 0.05 if step.checkpointing else EXACT
+    assert found.peak == pytest.approx(measured, rel=within, abs=40_000)
     assert sum(parts_of(found).values()) == found.peak
     assert min(parts_of(found).values()) >= 0
     assert found.parameters == sum(p.numel() for p in model.parameters()) * (
