@@ -72,6 +72,7 @@ def test_what_does_not_come_out_even_is_refused() -> None:
         Order(20, 6, 2, 2, 0)
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")  # where there is one core
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_hold_the_samples_of_the_order(workers: int) -> None:
     order = Order(10, 4, 1, 2, 0)
