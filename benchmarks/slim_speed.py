@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 import ranp
 from benchmarks.networks import Case
@@ -28,6 +29,8 @@ WAYS = [Tuned(name, half) for name in ("contiguous", "channels_last_3d") for hal
 POINTWISE = {batch: Tuned("channels_last_3d", batch == 1, pointwise=True) for batch in BATCHES}
 FULL = Tuned("channels_last_3d")
 """The other way in which the full network runs, beside the plain one that everything is measured against."""
+PROFILED = 3
+"""Steps whose operators are timed."""
 CARE = Care(least=7, most=21, settled=0.01, seconds=20.0)
 
 
@@ -77,6 +80,17 @@ def _ratios(case: Case, network: nn.Module, batch: int, ways: Sequence[Tuned]) -
         return dict(zip((way.name for way in ways), ratios(others, base, CARE), strict=True))
 
 
+def _convolving(case: Case, network: nn.Module, batch: int, way: Tuned) -> float:
+    """The share of a step's time that its convolutions take by themselves, forward and backward."""
+    inputs, target = case.batch()
+    setup = StepSetup(network, inputs, TrainingStep(batch=batch), case.loss, target)
+    with Stepper(setup, network, prepare=way.prepare) as step, profile(activities=[ProfilerActivity.CPU]) as record:
+        for _ in range(PROFILED):
+            step()
+    found = {event.key: event.self_cpu_time_total for event in record.key_averages()}
+    return sum(time for name, time in found.items() if "conv" in name.lower()) / sum(found.values())
+
+
 def ways_at(batch: int) -> list[Tuned]:
     """The ways that differ: only a batch of one is computed in halves."""
     return [*(way for way in WAYS if batch == 1 or not way.halved), POINTWISE[batch]]
@@ -85,11 +99,13 @@ def ways_at(batch: int) -> list[Tuned]:
 def _cell(case: Case, found: Callable[[], ranp.Pruned], batch: int) -> dict[str, Any]:
     """What is left of the FLOPs, and of the time in every way that differs at this batch."""
     pruned = found()
-    flops = pruned.report.true_flops
+    flops, times = pruned.report.true_flops, _ratios(case, pruned.model, batch, ways_at(batch))
+    fastest = min(times, key=times.__getitem__)
     return {
         "flops": flops.after / flops.before,
         "channels": sum(pruned.plan.widths.values()),
-        "times": _ratios(case, pruned.model, batch, ways_at(batch)),
+        "times": times,
+        "convolutions": times[fastest] * _convolving(case, pruned.model, batch, Tuned.named(fastest)),
     }
 
 
@@ -109,13 +125,14 @@ def run(*, quick: bool) -> None:
             print(*(" | ".join(map(str, row)) for row in rows[-2:]), sep="\n", file=sys.stderr, flush=True)
     header = (
         "network", "budget", "batch", "channels", "FLOPs", *(way.name for way in WAYS), "pointwise too",
-        f"full {FULL.name}",        "efficiency, plain", "tuned",
+        "convolutions alone", f"full {FULL.name}", "efficiency, plain", "tuned",
     )  # fmt: skip
     notes = (
         "Time of a training step (Adam) over the full network's plain one: medians of interleaved rounds, one thread.",
         "Efficiency: the FLOPs that are left over the time that is left; 1 if time fell as FLOPs did. Tuned: the "
         "fastest of the ways, which is what `ranp.tune` takes. Only a batch of one is computed in halves. Pointwise "
-        "too: the last of the ways, with convolutions of single voxels as matrix products.",
+        "too: the last of the ways, with convolutions of single voxels as matrix products. Convolutions alone: what "
+        "the fastest way spends in them (torch's profiler), over the full step; nothing else can go below that.",
     )
     print(table("What FLOPs that are gone are worth in time", header, rows, notes))
 
@@ -124,4 +141,5 @@ def _row(case: Case, budget: str, batch: int, found: dict[str, Any], full: dict[
     times, flops = found["times"], found["flops"]
     shown = [f"{times[way.name]:.3f}" if way.name in times else "" for way in (*WAYS, POINTWISE[batch])]
     efficiency = [f"{flops / time:.2f}" for time in (times[WAYS[0].name], min(times.values()))]
-    return (case.name, budget, batch, found["channels"], f"{flops:.4f}", *shown, f"{full[FULL.name]:.3f}", *efficiency)
+    alone, whole = f"{found['convolutions']:.3f}", f"{full[FULL.name]:.3f}"
+    return (case.name, budget, batch, found["channels"], f"{flops:.4f}", *shown, alone, whole, *efficiency)
