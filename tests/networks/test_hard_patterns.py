@@ -60,6 +60,7 @@ PATTERNS: dict[str, str] = {
     "gating": "squeeze_and_excitation squeeze_and_excitation_linear attention_gate selective_kernel spatial_attention "
     "efficient_channel_attention gate_by_hard_sigmoid gate_with_a_written_width gates_of_channels_then_space "
     "covariance_gate gated_linear_unit",
+    "unfolded neighbours": "patches_to_columns neighbours_weighed_by_features involution",
     "outputs as tuple": "output_tuple output_named_tuple",
     "outputs as dict": "output_nested_dict output_ordered_dict_with_attributes",
     "outputs as dataclass": "output_dataclass output_slotted_dataclass",

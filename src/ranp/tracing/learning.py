@@ -94,13 +94,9 @@ def learn(tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure)
     siblings = Siblings({mode: run.ledger.records for mode, run in tracer.runs.items() if not run.failed})
     unturned = [i for i in sorted(ledger.splits, reverse=True) if i <= index and (train, i) not in lessons.carriers]
     if unturned and index - 3 <= unturned[0] and not in_attention(ledger.records, unturned[0]):
-        turn(tracer, siblings.of((train, unturned[0])), OUTERMOST)
+        _turn_unless_a_width_is_known(tracer, classes, cuts, failure, siblings.of((train, unturned[0])))
         return
-
-    def loose(vector: Vector) -> bool:
-        return bool(classes.ids[vector].any())
-
-    where = labels_at(ledger.records, index, loose)
+    where = _loose_at(tracer, classes, failure)
     for at, vectors in where.items():
         if cuts is not None and Guesses(tracer, classes, cuts, failure, at, vectors, siblings).find():
             return
@@ -110,7 +106,7 @@ def learn(tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure)
             turn_to_heads(tracer, alike(tracer.model, ledger.records, ledger.records[heads].where), siblings)
             return
         logger.debug("round failed at %d: %s", at, reason)
-        constants = any(map(loose, meeting_constants(ledger.records[at])))
+        constants = any(classes.ids[vector].any() for vector in meeting_constants(ledger.records[at]))
         pin = lessons.code_pins[train, at] = CodePin(reason, constants)
         tracer.pin_at(ledger.records[at], vectors, pin)
         part = siblings.parts[train, at]
@@ -123,6 +119,31 @@ def learn(tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure)
             tracer.pin_at(record, [vector for _, _, vector in record.inputs], pin)
     if not where:
         tracer.space.pin(np.arange(2, tracer.space.size), reason, "", cause=Cause.CODE)
+
+
+def _turn_unless_a_width_is_known(
+    tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure, places: Collection[Place]
+) -> None:
+    """Reads a view the other way round; where less can go then, only if no attribute holds a width that it takes."""
+    carriers = dict(tracer.lessons.carriers)
+    turn(tracer, places, OUTERMOST)
+    if cuts is None or np.count_nonzero(tracer.space.resolve().ids) >= np.count_nonzero(classes.ids):
+        return
+    turned, tracer.lessons.carriers = tracer.lessons.carriers, carriers
+    tracer.run_full()
+    siblings = Siblings({mode: run.ledger.records for mode, run in tracer.runs.items() if not run.failed})
+    classes = tracer.space.resolve()
+    for at, vectors in _loose_at(tracer, classes, failure).items():
+        if Guesses(tracer, classes, cuts, failure, at, vectors, siblings).find():
+            return
+    tracer.lessons.carriers = turned
+    tracer.run_full()
+
+
+def _loose_at(tracer: Tracer, classes: Classes, failure: Failure) -> Mapping[int, list[Vector]]:
+    """Labels that can go, at the operator of a failure or near it."""
+    records = tracer.runs[failure.train].ledger.records
+    return labels_at(records, failure.index, lambda vector: bool(classes.ids[vector].any()))
 
 
 def labels_at(records: Sequence[OpRecord], index: int, is_new: Callable[[Vector], bool]) -> Mapping[int, list[Vector]]:

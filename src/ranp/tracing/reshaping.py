@@ -73,9 +73,9 @@ def reshape_labels(
     """Labels of ``x.view(target)``.
 
     Where one dimension is split over several (channel shuffle, heads), its labels may vary along one of them only: the
-    innermost carries them and positions that share it are united (another ``carrier`` on request: a pixel shuffle needs
-    the outermost, whole heads of an attention the second from within). Where several labelled dimensions are merged,
-    the largest carries, the others must stay.
+    innermost along which they differ carries them, and positions that share it are united (another ``carrier`` on
+    request: a pixel shuffle needs the outermost, whole heads of an attention the second from within). Where several
+    labelled dimensions are merged, the largest carries, the others must stay.
     """
     result: dict[int, Vector] = {}
     if not labels or 0 in source:
@@ -111,6 +111,8 @@ def _spread(space: LabelSpace, labels: Labels, factors: list[Factor], carrier: i
             carried.update({i: np.zeros(factors[i][2], np.int64) for i in mine})
             continue
         position = 0 if carrier == OUTERMOST else max(len(mine) + carrier, 0)
+        if carrier == INNERMOST:  # what is the same along a part, as places of a kernel are, says nothing of it
+            position = next((at for at in range(position, -1, -1) if _differs(vector.reshape(sizes), at)), position)
         grid = np.moveaxis(vector.reshape(sizes), position, 0).reshape(sizes[position], -1)
         head = np.ascontiguousarray(grid[:, 0])
         if not (grid == head[:, None]).all():
@@ -118,6 +120,11 @@ def _spread(space: LabelSpace, labels: Labels, factors: list[Factor], carrier: i
             head = grid.max(axis=1)  # any label of the class will do, but a filler will not
         carried[mine[position]] = head
     return carried
+
+
+def _differs(grid: Vector, axis: int) -> bool:
+    """True if the labels of a grid are not the same all along an axis."""
+    return bool((grid != grid.take([0], axis)).any())
 
 
 def _glue(

@@ -421,3 +421,37 @@ def einsum_with_a_codebook() -> nn.Module:
         return torch.einsum("bkdhw,kc->bcdhw", near, m.code)
 
     return between(body, code=nn.Parameter(tensor(5, 8)))
+
+
+@PATTERNS.add(image(), prunable="a stem b", kept="head")
+def neighbours_weighed_by_features() -> nn.Module:
+    """Local attention: ``unfold`` lays the neighbours of every pixel beside its channels, a softmax weighs them."""
+
+    def body(m: Net, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        near = F.unfold(x, 3, padding=1).view(b, c, 9, h, w)
+        return (near * m.weigh(x).softmax(1)[:, None]).sum(2)
+
+    return between(body, dims=2, weigh=conv(8, 9, 1, dims=2))
+
+
+class Involution(nn.Module):
+    """Kernels made at every pixel, one for each group of channels."""
+
+    def __init__(self, width: int, each: int) -> None:
+        super().__init__()
+        self.groups, self.each = width // each, each
+        self.reduce, self.span = conv(width, 6, 1, dims=2), conv(6, 9 * self.groups, 1, dims=2)
+        self.unfold = nn.Unfold(3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        kernels = self.span(F.relu(self.reduce(x))).view(b, self.groups, 1, 9, h, w)
+        near = self.unfold(x).view(b, self.groups, self.each, 9, h, w)
+        return (kernels * near).sum(3).view(b, c, h, w)
+
+
+@PATTERNS.add(image(), prunable="a stem involution.reduce b", kept="involution.span head")
+def involution() -> nn.Module:
+    """The kernels of a group are read by all its channels, so every group stays, and loses as many places."""
+    return between(lambda m, x: m.involution(x), 12, dims=2, involution=Involution(12, 4))
