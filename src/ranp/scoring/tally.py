@@ -241,11 +241,13 @@ class Tallies:
 
     @contextmanager
     def listening(self, network: nn.Module) -> Iterator[None]:
-        """Asks for the gradient of every parameter of the copy, frozen ones too, and hooks each."""
+        """Asks for the gradients that scores come from, of frozen parameters too, and hooks each; for no others."""
+        wanted = {key for stream in self.streams for key in stream.parameters}
         with ExitStack() as stack:
             for parameter in network.parameters():
                 if parameter.is_floating_point() or parameter.is_complex():
-                    parameter.requires_grad_(True)
+                    parameter.requires_grad_(id(parameter) in wanted)
+                if id(parameter) in wanted:
                     hook = parameter.register_post_accumulate_grad_hook(self._gathered)  # type: ignore[no-untyped-call]
                     stack.callback(hook.remove)
             yield
