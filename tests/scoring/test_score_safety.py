@@ -6,7 +6,7 @@ import copy
 import random
 import threading
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -198,6 +198,47 @@ def test_frozen_parameters_are_scored_too():
         assert score(model, batches(), F.cross_entropy, trace=trace) == wanted
     with torch.inference_mode():
         assert score(model, batches(), F.cross_entropy, trace=trace) == wanted
+
+
+class Scaled(torch.autograd.Function):
+    """Multiplies by a scale, and writes down which gradients are asked for."""
+
+    asked: ClassVar[list[tuple[bool, ...]]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
+        ctx.save_for_backward(scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        Scaled.asked.append(ctx.needs_input_grad)
+        (scale,) = ctx.saved_tensors
+        return gradient * scale, None
+
+
+class WithScale(nn.Module):
+    """A parameter between two layers that is no layer's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.scale, self.second = nn.Linear(3, 4), nn.Parameter(torch.full((4,), 2.0)), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(Scaled.apply(self.first(x), self.scale))
+
+
+def test_no_gradient_is_asked_for_that_nothing_is_scored_by():
+    torch.manual_seed(0)
+    model, data = WithScale().double(), [(torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1]))]
+    trace = trace_of(model)
+    Scaled.asked.clear()
+    scores = score(model, data, F.cross_entropy, trace=trace)
+    assert Scaled.asked == [(True, False)]
+    wanted = expected(model, trace, data, F.cross_entropy, "mpmg-sum")
+    for name in ("first", "second"):
+        torch.testing.assert_close(scores[name], wanted[name], rtol=1e-5, atol=1e-9)
+    assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_wrappers_are_unwrapped():
