@@ -125,18 +125,19 @@ def _turn_unless_a_width_is_known(
     tracer: Tracer, classes: Classes, cuts: Cuts | None, failure: Failure, places: Collection[Place]
 ) -> None:
     """Reads a view the other way round; where less can go then, only if no attribute holds a width that it takes."""
-    carriers = dict(tracer.lessons.carriers)
+    lessons, straight = tracer.lessons, dict(tracer.lessons.carriers)
     turn(tracer, places, OUTERMOST)
     if cuts is None or np.count_nonzero(tracer.space.resolve().ids) >= np.count_nonzero(classes.ids):
         return
-    turned, tracer.lessons.carriers = tracer.lessons.carriers, carriers
+    turned, refuted = lessons.carriers, set(lessons.refuted)
+    lessons.carriers = straight
     tracer.run_full()
     siblings = Siblings({mode: run.ledger.records for mode, run in tracer.runs.items() if not run.failed})
     classes = tracer.space.resolve()
     for at, vectors in _loose_at(tracer, classes, failure).items():
         if Guesses(tracer, classes, cuts, failure, at, vectors, siblings).find():
             return
-    tracer.lessons.carriers = turned
+    lessons.carriers, lessons.refuted = turned, refuted  # what is wrong here may be right of the turned view
     tracer.run_full()
 
 
