@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import ranp
 from ranp.tracing.tracer import Tracer
 
 X = torch.zeros(1, 1, 6, 6, 6)
@@ -43,6 +46,44 @@ def dropped(module: nn.Module, x: Tensor) -> Tensor:
     return F.dropout(x, 0.5, module.training)
 
 
+class Outside(nn.Module):
+    """Says nothing of modes itself, nor of numbers: it hands itself, or a layer, to a function."""
+
+    def __init__(self, function: Callable[[nn.Module, Tensor], Tensor], *, layer: bool) -> None:
+        super().__init__()
+        self.body, self.out = nn.Conv3d(1, 8, 3), nn.Conv3d(8, 2, 1)
+        self.function, self.layer = function, layer
+
+    def forward(self, x: Tensor) -> object:
+        return self.out(self.function(self.body if self.layer else self, self.body(x)))
+
+
+def scaled(module: nn.Module, x: Tensor) -> Tensor:
+    """By one, until channels go and only in evaluation."""
+    return x * (1.0 if module.training else 8 / x.shape[1])
+
+
+def checked(module: nn.Module, x: Tensor) -> Tensor:
+    assert module.training or x.shape[1] == 8
+    return x
+
+
+class Switched(nn.Module):
+    """Takes note of the mode when it is set, under another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.out, self.late = nn.Conv3d(1, 8, 3), nn.Conv3d(8, 2, 1), False
+
+    def train(self, mode: bool = True) -> Switched:
+        self.late = not mode
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> object:
+        x = self.body(x)
+        return self.out(x * (8 / x.shape[1] if self.late else 1.0))
+
+
 class Squeezed(nn.Module):
     """A batch of one loses its dimension, one of two does not."""
 
@@ -73,6 +114,14 @@ def test_both_modes_run_where_they_differ(model: nn.Module) -> None:
     assert list(tracer.runs) == [False, True]
     assert str(found) == str(Tracer(model, X).trace())
     assert found.prunable == 8
+
+
+OUTSIDE = [Outside(function, layer=layer) for function in (scaled, checked) for layer in (False, True)]
+
+
+@pytest.mark.parametrize("model", [Switched(), *OUTSIDE])
+def test_what_evaluation_alone_counts_is_seen_wherever_code_asks_for_the_mode(model: nn.Module) -> None:
+    assert ranp.trace(model, X).prunable == 0
 
 
 def test_the_network_keeps_its_modes() -> None:

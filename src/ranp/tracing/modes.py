@@ -48,10 +48,29 @@ def classes_of_one_run(tracer: Tracer) -> Classes | None:
                 module.p = 0.0
             elif isinstance(module, _NormBase):
                 module.num_batches_tracked = None
+        mode = _TrainMode()
+        copy.register_forward_pre_hook(mode.watch, prepend=True)
         comparison = _AcrossModes(ledger.records, classes.roots, keep, repeated=repeated)
-        if compare_with(tracer, copy, comparison, train=True) is not None:
+        if compare_with(tracer, copy, comparison, train=True) is not None or mode.asked:
             return None
     return classes
+
+
+class _TrainMode:
+    """Stands for ``module.training`` in train mode, and notes that code asks for it: functions beside a class may."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __bool__(self) -> bool:
+        self.asked = True
+        return True
+
+    def watch(self, model: nn.Module, _: object) -> None:
+        """A hook before the forward pass: every module gets it, but those of torch's that hand theirs to kernels."""
+        for module in model.modules():
+            if not _is_handed_on(type(module)):
+                vars(module)["training"] = self
 
 
 @dataclass(slots=True)
@@ -73,17 +92,27 @@ class _AcrossModes(Comparison):
 
 def _has_modes(module: nn.Module) -> bool:
     """True if the modes may differ, or the batch moves to where channels are: a trial would be in vain."""
-    return isinstance(module, _InstanceNorm | torch.jit.ScriptModule) or _asks_for_mode(type(module))  # type: ignore[arg-type]
+    return isinstance(module, _InstanceNorm | torch.jit.ScriptModule) or _asks_for_mode(type(module))
+
+
+def _asks_for_mode(kind: type) -> bool:
+    """True for classes other than torch's own that have to do with modes."""
+    return any(_mentions_mode(base) for base in kind.__mro__ if not base.__module__.startswith("torch.nn."))
+
+
+def _is_handed_on(kind: type[nn.Module]) -> bool:
+    """True for classes, torch's own included, that have to do with modes."""
+    return any(map(_mentions_mode, kind.__mro__[: kind.__mro__.index(nn.Module)]))
 
 
 @cache
-def _asks_for_mode(kind: type) -> bool:
-    """True for classes other than torch's own whose code mentions ``training``."""
+def _mentions_mode(kind: type) -> bool:
+    """True if the code of a class mentions ``training``, or says what becomes of a mode that is set."""
+    if not {"train", "eval"}.isdisjoint(vars(kind)):
+        return True
     methods = (
         inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
-        for base in kind.__mro__
-        if not base.__module__.startswith("torch.nn.")
-        for value in vars(base).values()
+        for value in vars(kind).values()
         if callable(value) or isinstance(value, property | classmethod | staticmethod)
     )
     return any(_mentions(code) for method in methods if isinstance(code := getattr(method, "__code__", None), CodeType))
