@@ -14,6 +14,7 @@ from benchmarks import (
     limit,
     memory,
     pretrained,
+    resuming,
     scoring,
     search,
     shapenet_table,
@@ -62,7 +63,7 @@ def main() -> None:
         parser.error(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     torch.set_num_threads(arguments.threads)
     logging.getLogger("ranp").setLevel(logging.ERROR)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n")
+    print(f"{resuming.setting()}\n")
     for name in arguments.names or [name for name in BENCHMARKS if name not in ON_REQUEST]:
         BENCHMARKS[name](quick=arguments.quick)
 

@@ -11,6 +11,12 @@ from typing import Any
 import torch
 
 
+def setting() -> str:
+    """What results hang on beside the machine: torch, its threads, and the vectors that its kernels use."""
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {vectors}"
+
+
 class Kept:
     """Results of one benchmark in ``$RANP_BENCHMARKS``, by default ``.benchmarks``; delete its file to begin anew.
 
@@ -22,7 +28,7 @@ class Kept:
     def __init__(self, name: str, quick: bool) -> None:
         folder = Path(os.environ.get("RANP_BENCHMARKS", ".benchmarks"))
         self._path = folder / f"{name}{'-quick' if quick else ''}.jsonl"
-        self._with = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+        self._with = setting()
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         self._known = {tuple(one["key"]): one["value"] for one in map(json.loads, lines) if one["with"] == self._with}
 
