@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from ranp import arguments
-from ranp.choosing.plan import Cut, Plan
+from ranp.choosing.plan import Plan
 from ranp.errors import PlanMismatchError
 from ranp.running.calling import unwrap
 from ranp.slimming.initialisation import COPY, Initialiser, check_initialiser, initialise
 from ranp.tracing import trace
 from ranp.tracing.choice import Choice
-from ranp.tracing.cutting import Keeps, cut_copy, grouped_weights, sizes_along, sizes_of
+from ranp.tracing.cutting import Keeps, check_groups, cut_copy, grouped_weights, sizes_along, sizes_of
 
 
 @torch.inference_mode(False)  # its tensors could not be trained
@@ -54,13 +53,6 @@ def _wrong_sizes(model: nn.Module, plan: Plan) -> list[str]:
             if cut.size not in sizes_along(shape, dim, groups.get(name, 1)):
                 size = shape[dim] if dim < len(shape) else None
                 wrong.append(f"dimension {dim} of {name!r} has size {size}, the plan was made for {cut.size}")
-            elif cut.size != shape[dim] and len({*(counts := _by_group(cut, shape[dim]))}) > 1:
-                raise PlanMismatchError(
-                    f"the groups of {name!r} keep {counts} inputs. Keep as many in each, or make the plan again."
-                )
+            elif cut.size != shape[dim]:
+                check_groups(repr(name), cut.keep, shape[dim], cut.size // shape[dim])
     return wrong
-
-
-def _by_group(cut: Cut, inputs: int) -> list[int]:
-    """How many inputs each group of a convolution keeps, where they are numbered through all groups."""
-    return [int(count) for count in np.bincount(np.asarray(cut.keep) // inputs, minlength=cut.size // inputs)]

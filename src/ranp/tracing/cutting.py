@@ -48,12 +48,24 @@ def _groups(tensor: torch.Tensor, dim: int, keep: Sequence[int]) -> int:
     size = int(tensor.shape[dim])
     if dim != 1 or tensor.dim() < 3 or not len(keep) or keep[-1] < size:  # every group keeps something, the last too
         return 1
-    counts = np.bincount(np.asarray(keep) // size)
-    if (counts != counts[0]).any() or tensor.shape[0] % len(counts):
+    groups = keep[-1] // size + 1
+    while tensor.shape[0] % groups and groups < tensor.shape[0]:  # outputs come in as many groups, without a rest
+        groups += 1
+    check_groups("a convolution", keep, size, groups)
+    return groups
+
+
+def check_groups(weight: str, keep: Sequence[int], inputs: int, groups: int) -> None:
+    """Refuses inputs numbered through all groups of a convolution of which some group keeps more than another.
+
+    Raises:
+        PlanMismatchError: With the name of the weight, and what each group keeps.
+    """
+    counts = np.bincount(np.asarray(keep) // inputs, minlength=groups)
+    if (counts != counts[0]).any():
         raise PlanMismatchError(
-            f"the groups of a convolution keep {counts.tolist()} inputs. Keep as many in each, or make the plan again."
+            f"the groups of {weight} keep {counts.tolist()} inputs. Keep as many in each, or make the plan again."
         )
-    return len(counts)
 
 
 def left_of(tensor: torch.Tensor, keeps: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
