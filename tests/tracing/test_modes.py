@@ -63,6 +63,11 @@ def scaled(module: nn.Module, x: Tensor) -> Tensor:
     return x * (1.0 if module.training else 8 / x.shape[1])
 
 
+def scaled_in_training(module: nn.Module, x: Tensor) -> Tensor:
+    """By one, until channels go and only in training."""
+    return x * (8 / x.shape[1] if module.training is True else 1.0)
+
+
 def checked(module: nn.Module, x: Tensor) -> Tensor:
     assert module.training or x.shape[1] == 8
     return x
@@ -82,6 +87,18 @@ class Switched(nn.Module):
     def forward(self, x: Tensor) -> object:
         x = self.body(x)
         return self.out(x * (8 / x.shape[1] if self.late else 1.0))
+
+
+class Counted(nn.Module):
+    """Counts its channels in training alone, with the operators of evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.out = nn.Conv3d(1, 8, 3), nn.Conv3d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> object:
+        x = self.body(x)
+        return self.out(x * (8 / x.shape[1] if self.training else 1.0))
 
 
 class Squeezed(nn.Module):
@@ -116,11 +133,13 @@ def test_both_modes_run_where_they_differ(model: nn.Module) -> None:
     assert found.prunable == 8
 
 
-OUTSIDE = [Outside(function, layer=layer) for function in (scaled, checked) for layer in (False, True)]
+OUTSIDE = [
+    Outside(function, layer=layer) for function in (scaled, scaled_in_training, checked) for layer in (False, True)
+]
 
 
-@pytest.mark.parametrize("model", [Switched(), *OUTSIDE])
-def test_what_evaluation_alone_counts_is_seen_wherever_code_asks_for_the_mode(model: nn.Module) -> None:
+@pytest.mark.parametrize("model", [Switched(), Counted(), *OUTSIDE])
+def test_what_one_mode_alone_counts_is_seen_wherever_code_asks_for_it(model: nn.Module) -> None:
     assert ranp.trace(model, X).prunable == 0
 
 

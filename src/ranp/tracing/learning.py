@@ -58,6 +58,7 @@ class Lessons:
         distrusted: Channels of layers without which slim networks failed their check, and why.
         refuted: Guesses at a part that need not be tried again.
         failures: How often a part has failed.
+        asks: Whether code asks for the mode; None until somebody wants to know.
     """
 
     carriers: dict[Place, int] = field(default_factory=dict)
@@ -68,6 +69,7 @@ class Lessons:
     distrusted: list[tuple[Vector, str]] = field(default_factory=list)
     refuted: set[tuple[Part, str]] = field(default_factory=set)
     failures: Counter[Part] = field(default_factory=Counter)
+    asks: bool | None = None
 
     @property
     def knows_widths(self) -> bool:

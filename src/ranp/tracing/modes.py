@@ -7,19 +7,16 @@ anything differs, nothing is concluded from it, and both modes are run as if thi
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from functools import cache
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from ranp.running.calling import named_modules, tensors_in
+from ranp.tracing.asking import ModeWatch, mentions_mode
 from ranp.tracing.cuts import keeps_of
 from ranp.tracing.cutting import cut_copy
 from ranp.tracing.labels import Classes
@@ -48,29 +45,12 @@ def classes_of_one_run(tracer: Tracer) -> Classes | None:
                 module.p = 0.0
             elif isinstance(module, _NormBase):
                 module.num_batches_tracked = None
-        mode = _TrainMode()
-        copy.register_forward_pre_hook(mode.watch, prepend=True)
+        watch = ModeWatch()
+        copy.register_forward_pre_hook(watch, prepend=True)
         comparison = _AcrossModes(ledger.records, classes.roots, keep, repeated=repeated)
-        if compare_with(tracer, copy, comparison, train=True) is not None or mode.asked:
+        if compare_with(tracer, copy, comparison, train=True) is not None or watch.asked:
             return None
     return classes
-
-
-class _TrainMode:
-    """Stands for ``module.training`` in train mode, and notes that code asks for it: functions beside a class may."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __bool__(self) -> bool:
-        self.asked = True
-        return True
-
-    def watch(self, model: nn.Module, _: object) -> None:
-        """A hook before the forward pass: every module gets it, but those of torch's that hand theirs to kernels."""
-        for module in model.modules():
-            if not _is_handed_on(type(module)):
-                vars(module)["training"] = self
 
 
 @dataclass(slots=True)
@@ -92,32 +72,4 @@ class _AcrossModes(Comparison):
 
 def _has_modes(module: nn.Module) -> bool:
     """True if the modes may differ, or the batch moves to where channels are: a trial would be in vain."""
-    return isinstance(module, _InstanceNorm | torch.jit.ScriptModule) or _asks_for_mode(type(module))
-
-
-def _asks_for_mode(kind: type) -> bool:
-    """True for classes other than torch's own that have to do with modes."""
-    return any(_mentions_mode(base) for base in kind.__mro__ if not base.__module__.startswith("torch.nn."))
-
-
-def _is_handed_on(kind: type[nn.Module]) -> bool:
-    """True for classes, torch's own included, that have to do with modes."""
-    return any(map(_mentions_mode, kind.__mro__[: kind.__mro__.index(nn.Module)]))
-
-
-@cache
-def _mentions_mode(kind: type) -> bool:
-    """True if the code of a class mentions ``training``, or says what becomes of a mode that is set."""
-    if not {"train", "eval"}.isdisjoint(vars(kind)):
-        return True
-    methods = (
-        inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
-        for value in vars(kind).values()
-        if callable(value) or isinstance(value, property | classmethod | staticmethod)
-    )
-    return any(_mentions(code) for method in methods if isinstance(code := getattr(method, "__code__", None), CodeType))
-
-
-def _mentions(code: CodeType) -> bool:
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return "training" in (*code.co_names, *code.co_consts) or any(map(_mentions, inner))
+    return isinstance(module, _InstanceNorm) or mentions_mode(module)

@@ -16,6 +16,7 @@ from torch import nn
 
 from ranp.running.calling import first_line, tensors_in
 from ranp.running.copies import holdings
+from ranp.tracing.asking import asks_for_mode
 from ranp.tracing.constants import Values
 from ranp.tracing.cuts import Mask, keeps_of
 from ranp.tracing.cutting import cut_copy
@@ -245,7 +246,9 @@ def _alike(one: Values, other: Values) -> bool:
 def probe(tracer: Tracer, classes: Classes, keep: Mask) -> Failure | None:
     """Runs a cut copy in each mode beside the full records; None if they agree at every operator."""
     keeps = keeps_of({**tracer.births, **tracer.attributes}, keep)
-    modes = [train for train, run in tracer.runs.items() if not (run.failed or (train and trains_alike(tracer)))]
+    modes = [train for train, run in tracer.runs.items() if not run.failed]
+    if len(modes) > 1 and trains_alike(tracer) and not asks_for_mode(tracer):
+        modes.remove(True)
     copy = before = None
     for train in modes:
         if copy is None or not tracer.meta or holdings(copy) != before:
@@ -260,7 +263,7 @@ def probe(tracer: Tracer, classes: Classes, keep: Mask) -> Failure | None:
 def trains_alike(tracer: Tracer) -> bool:
     """True if train mode runs the operators of eval mode on the same channels, but for what norms and dropout add.
 
-    Then a trial cut that runs in one mode runs in the other.
+    Then a trial cut that runs in one mode runs in the other, unless code counts channels in that mode alone.
     """
     one, other = (
         [record for record in tracer.runs[mode].ledger.records if record.inputs and record.where not in tracer.dropouts]
