@@ -49,13 +49,13 @@ def dropped(module: nn.Module, x: Tensor) -> Tensor:
 class Outside(nn.Module):
     """Says nothing of modes itself, nor of numbers: it hands itself, or a layer, to a function."""
 
-    def __init__(self, function: Callable[[nn.Module, Tensor], Tensor], *, layer: bool) -> None:
+    def __init__(self, function: Callable[[nn.Module, Tensor], Tensor], handed: str) -> None:
         super().__init__()
-        self.body, self.out = nn.Conv3d(1, 8, 3), nn.Conv3d(8, 2, 1)
-        self.function, self.layer = function, layer
+        self.body, self.norm, self.out = nn.Conv3d(1, 8, 3), nn.BatchNorm3d(8), nn.Conv3d(8, 2, 1)
+        self.function, self.handed = function, handed
 
     def forward(self, x: Tensor) -> object:
-        return self.out(self.function(self.body if self.layer else self, self.body(x)))
+        return self.out(self.function(self.get_submodule(self.handed), self.norm(self.body(x))))
 
 
 def scaled(module: nn.Module, x: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ def test_both_modes_run_where_they_differ(model: nn.Module) -> None:
 
 
 OUTSIDE = [
-    Outside(function, layer=layer) for function in (scaled, scaled_in_training, checked) for layer in (False, True)
+    Outside(function, handed) for function in (scaled, scaled_in_training, checked) for handed in ("", "body", "norm")
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from functools import cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -39,20 +40,22 @@ def _asks_in_a_run(tracer: Tracer) -> bool:
 
 
 class ModeWatch:
-    """Notes whether code asks a network for its mode: functions beside a class may."""
+    """Notes whether code other than torch's own modules asks a network for its mode: functions beside a class may."""
 
     def __init__(self) -> None:
         self.asked = False
 
     def __call__(self, model: nn.Module, _: object) -> None:
-        """A hook before the forward pass: watches every module, but those that hand their mode to torch's kernels."""
-        for module in model.modules():
-            kind = type(module)
-            if not _is_handed_on(kind):
-                module.__class__ = type(kind.__name__, (kind,), {"training": property(self._ask)})
+        """A hook before the forward pass: watches every module."""
+        modules = list(model.modules())
+        kinds = {type(module) for module in modules}
+        watched = {kind: type(kind.__name__, (kind,), {"training": property(self._ask)}) for kind in kinds}
+        for module in modules:
+            module.__class__ = watched[type(module)]
 
     def _ask(self, module: nn.Module) -> Any:
-        self.asked = True
+        asker = sys._getframe(1).f_globals.get("__name__", "")
+        self.asked |= not asker.startswith("torch.nn.")  # these hand it on to torch's kernels
         return vars(module)["training"]
 
 
@@ -60,11 +63,6 @@ def mentions_mode(module: nn.Module) -> bool:
     """True for modules other than torch's own whose class has to do with modes, or cannot be looked into."""
     bases = (base for base in type(module).__mro__ if not base.__module__.startswith("torch.nn."))
     return isinstance(module, torch.jit.ScriptModule) or any(map(_mentions_mode, bases))
-
-
-def _is_handed_on(kind: type[nn.Module]) -> bool:
-    """True for classes, torch's own included, that have to do with modes."""
-    return any(map(_mentions_mode, kind.__mro__[: kind.__mro__.index(nn.Module)]))
 
 
 @cache
