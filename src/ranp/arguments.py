@@ -164,29 +164,6 @@ def path(value: Any, name: str = "path") -> str | os.PathLike[str]:
     return value
 
 
-_QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
-
-
-def network(model: Any, name: str = "model") -> nn.Module:
-    """A network whose code can be followed and whose weights can be cut."""
-    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-        raise UnsupportedError(
-            f"{name} is TorchScript, whose code cannot be followed. Pass the nn.Module it was made from, and script "
-            "the slim network."
-        )
-    if not isinstance(model, nn.Module):
-        function(name, model, "a network, an nn.Module")  # a class has a sentence of its own
-        raise refused(name, model, "a network, an nn.Module")
-    quantised = {kind for kind in set(map(type, model.modules())) if kind.__module__.startswith(_QUANTISED)}
-    for place, module in model.named_modules() if quantised else ():
-        if type(module) in quantised:
-            raise UnsupportedError(
-                f"{name} is quantised: {place!r} ({type(module).__name__}) holds packed weights, which can be neither "
-                "scored nor cut. Prune the float network, then quantise the slim one."
-            )
-    return model
-
-
 @contextmanager
 def blamed(whose: str, when: str = "", error: type[RanpError] = DataError) -> Iterator[None]:
     """Runs code of the user's: what it raises becomes one sentence that says so, with the original as its cause.

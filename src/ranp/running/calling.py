@@ -1,17 +1,40 @@
-"""How a network is called: the batch convention, and the tensors of any inputs or outputs."""
+"""What a network is and how it is called: the batch convention, and the tensors of any inputs or outputs."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from ranp.arguments import network
+from ranp.arguments import function, refused
+from ranp.errors import UnsupportedError
+
+TensorT = TypeVar("TensorT", bound=torch.Tensor)
+_QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+
+
+def checked_network(model: Any, name: str = "model") -> nn.Module:
+    """A network whose code can be followed and whose weights can be cut."""
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise UnsupportedError(
+            f"{name} is TorchScript, whose code cannot be followed. Pass the nn.Module it was made from, and script "
+            "the slim network."
+        )
+    if not isinstance(model, nn.Module):
+        function(name, model, "a network, an nn.Module")  # a class has a sentence of its own
+        raise refused(name, model, "a network, an nn.Module")
+    for place, module in named_modules(model):
+        if type(module).__module__.startswith(_QUANTISED):
+            raise UnsupportedError(
+                f"{name} is quantised: {place!r} ({type(module).__name__}) holds packed weights, which can be neither "
+                "scored nor cut. Prune the float network, then quantise the slim one."
+            )
+    return model
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -20,7 +43,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     Raises:
         UnsupportedError: It is not a network, or one that cannot be followed or cut.
     """
-    network(model)
+    checked_network(model)
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -97,27 +120,39 @@ def is_floating(tensor: torch.Tensor) -> bool:
 
 def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """What ``model.named_modules()`` gives, without handing each module up through all those it lies in."""
-    found: dict[int, tuple[str, nn.Module]] = {}
-    todo = [("", model)]
-    while todo:
-        name, module = todo.pop()
-        if id(module) not in found:
-            found[id(module)] = name, module
-            prefix = f"{name}." if name else ""
-            todo += [(prefix + key, child) for key, child in reversed(module._modules.items()) if child is not None]
+    found = {id(model): ("", model)}
+
+    def walk(prefix: str, children: Mapping[str, nn.Module | None]) -> None:
+        for key, child in children.items():
+            if child is not None and id(child) not in found:
+                name = prefix + key
+                found[id(child)] = name, child
+                if child._modules:
+                    walk(f"{name}.", child._modules)
+
+    walk("", model._modules)
     return list(found.values())
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter and buffer once, under its first name, floating point or not."""
     modules = named_modules(model)
-    for kind in ("_parameters", "_buffers"):
-        seen: set[int] = set()
-        for prefix, module in modules:
-            for name, tensor in getattr(module, kind).items():
-                if tensor is not None and id(tensor) not in seen:
-                    seen.add(id(tensor))
-                    yield f"{prefix}.{name}" if prefix else name, tensor
+    yield from _once((prefix, module._parameters) for prefix, module in modules)
+    yield from _once((prefix, module._buffers) for prefix, module in modules)
+
+
+def named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """What ``model.named_parameters()`` gives, as fast."""
+    return _once((prefix, module._parameters) for prefix, module in named_modules(model))
+
+
+def _once(held: Iterable[tuple[str, Mapping[str, TensorT | None]]]) -> Iterator[tuple[str, TensorT]]:
+    seen: set[int] = set()
+    for prefix, tensors in held:
+        for name, tensor in tensors.items():
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield f"{prefix}.{name}" if prefix else name, tensor
 
 
 def at_least_two(inputs: Any, count: int = 2) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import types
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -18,7 +20,7 @@ from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 from torch.overrides import TorchFunctionMode
 
 from ranp.errors import UnsupportedError
-from ranp.running.calling import is_floating, named_tensors
+from ranp.running.calling import is_floating, named_modules, named_tensors
 
 META = torch.device("meta")
 
@@ -42,7 +44,7 @@ def copy_model(model: nn.Module, *, meta: bool, twins: Mapping[int, torch.Tensor
             memo[id(tensor)] = nn.Parameter(twin, requires_grad=tensor.requires_grad) if is_parameter else twin
         elif type(tensor) is torch.Tensor and tensor.dim() == 0 and not is_floating(tensor):
             memo[id(tensor)] = tensor.clone()  # a norm's counter, beforehand: copy.deepcopy is slow at them
-    with _CopyComputed(META if meta else None):
+    with _CopyComputed(META if meta else None), _keeping_garbage():
         return copy_tree(model, memo)
 
 
@@ -80,13 +82,25 @@ def replicate(*modules: nn.Module) -> tuple[nn.Module, ...]:
             if type(buffer) is torch.Tensor:
                 memo[id(buffer)] = buffer.detach().clone().requires_grad_(buffer.requires_grad)
     try:
-        with _CopyComputed():
+        with _CopyComputed(), _keeping_garbage():
             return tuple(copy_tree(module, memo) for module in modules)
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise UnsupportedError(
             f"the model cannot be copied ({error}). Remove what copy.deepcopy refuses (locks, open files, streams) "
             "from its attributes."
         ) from error
+
+
+@contextmanager
+def _keeping_garbage() -> Iterator[None]:
+    """Collects no garbage: a copy makes thousands of objects and drops none, and each thousand is a reason to look."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _CopyComputed(TorchFunctionMode):
@@ -143,11 +157,13 @@ def copy_tree(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     twin = kind.__new__(kind)
     memo[id(module)] = twin
     own = twin.__dict__
+    own.update(vars(module))
+    own.pop("_compiled_call_impl", None)  # made for the original
     for name, value in vars(module).items():
         held = type(value)
         if held in _ATOMS:
-            own[name] = value
-        elif held in _CONTAINERS and not value:
+            continue
+        if held in _CONTAINERS and not value:
             own[name] = held()
         elif name == "_modules":
             own[name] = held((k, None if item is None else copy_tree(item, memo)) for k, item in value.items())
@@ -193,7 +209,7 @@ def computes_weights(network: nn.Module) -> bool:
     return any(
         parametrize.is_parametrized(module)
         or any(isinstance(hook, hooks) for hook in module._forward_pre_hooks.values())
-        for module in network.modules()
+        for _, module in named_modules(network)
     )
 
 

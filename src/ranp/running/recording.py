@@ -23,7 +23,6 @@ from torch.utils._pytree import tree_leaves
 from ranp.running.calling import named_modules
 
 if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
 
 LAYER_KIND = re.compile(r"Conv(Transpose)?[123]d|Linear")
@@ -103,7 +102,7 @@ class ModuleStack:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._running: list[tuple[str, nn.Module]] = [("", model)]
-        self._hooks: list[RemovableHandle] = []
+        self._hooked: list[nn.Module] = []
 
     @property
     def current(self) -> str:
@@ -116,15 +115,18 @@ class ModuleStack:
         return self._running[-1][1]
 
     def __enter__(self) -> Self:
+        key = id(self)  # torch's handles take as long to make as a small network takes to run
         for name, module in named_modules(self._model):
             if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
-                self._hooks.append(module.register_forward_pre_hook(self._enter(name)))
-                self._hooks.append(module.register_forward_hook(self._leave, always_call=True))
+                module._forward_pre_hooks[key] = self._enter(name)
+                module._forward_hooks[key] = self._leave
+                module._forward_hooks_always_called[key] = True
+                self._hooked.append(module)
         return self
 
     def __exit__(self, *error: object) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
+        while self._hooked:
+            _unhook(self._hooked.pop(), id(self))
 
     def _enter(self, name: str) -> Any:
         def enter(module: nn.Module, args: Any) -> None:
@@ -136,6 +138,16 @@ class ModuleStack:
         # always_call also fires when the forward pass dies, even before the matching entry.
         if len(self._running) > 1:
             self._running.pop()
+
+
+def _unhook(module: nn.Module, key: int) -> None:
+    for hooks in (
+        module._forward_pre_hooks,
+        module._forward_hooks,
+        module._forward_hooks_always_called,
+        module._forward_hooks_with_kwargs,
+    ):
+        hooks.pop(key, None)
 
 
 class LeafRecorder(ExitStack):
@@ -173,8 +185,9 @@ class LeafRecorder(ExitStack):
                     continue
                 weight, bias = weight_of(module), getattr(module, "bias", None)
                 shape = tuple(weight.shape) if isinstance(weight, Tensor) else ()
-                hook = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
-                self.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
+                module._forward_hooks[id(self)] = self._hook(name, self.kinds[name], shape, isinstance(bias, Tensor))
+                module._forward_hooks_with_kwargs[id(self)] = True
+                self.callback(_unhook, module, id(self))
         return self
 
     def _hook(self, name: str, kind: str, weight: tuple[int, ...], bias: bool) -> Any:

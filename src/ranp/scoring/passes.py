@@ -19,7 +19,7 @@ from ranp import arguments
 from ranp.errors import DataError, UnsupportedError
 from ranp.progress import Progress
 from ranp.running import ranks
-from ranp.running.calling import call, unwrap
+from ranp.running.calling import call, named_parameters, named_tensors, unwrap
 from ranp.running.copies import computes_weights, materialise, replicate
 from ranp.running.guard import Guard
 from ranp.running.randomness import RandomState, reseed, untouched_rng
@@ -65,7 +65,7 @@ class Passes:
         if self.trace is not None:
             arguments.kind("trace", self.trace, Trace, "what ranp.trace returns, or None")
         self.model = unwrap(self.model)
-        self.devices = {tensor.device for tensor in (*self.model.parameters(), *self.model.buffers())}
+        self.devices = {tensor.device for _, tensor in named_tensors(self.model)}
 
     def run(self) -> Tallies:
         """Runs every batch; the sums of what it gave."""
@@ -150,13 +150,14 @@ class Passes:
     def _copies(self) -> tuple[nn.Module, Loss]:
         """Working copies of model and loss; a loss with parameters of its own must get no gradient either."""
         needing = [criterion.name for criterion in self.criteria if criterion.needs != "seed"]
-        if needing and any(tensor.is_meta for tensor in self.model.parameters()):
+        parameters = [parameter for _, parameter in named_parameters(self.model)]
+        if needing and any(parameter.is_meta for parameter in parameters):
             raise UnsupportedError(
                 f"the model's parameters are on the meta device, without values, which criterion {needing[0]!r} needs. "
                 "Build the model on a real device."
             )
         reads = all(criterion.needs != "gradients" and criterion.on == "weights" for criterion in self.criteria)
-        if reads and not any(map(nn.parameter.is_lazy, self.model.parameters())) and not computes_weights(self.model):
+        if reads and not any(map(nn.parameter.is_lazy, parameters)) and not computes_weights(self.model):
             return self.model, self.loss  # nothing runs, and nothing is changed
         if not isinstance(self.loss, nn.Module):
             return replicate(self.model)[0], self.loss

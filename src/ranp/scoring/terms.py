@@ -40,10 +40,9 @@ def find_terms(network: nn.Module, trace: Trace, on: str) -> tuple[Terms, dict[s
     layers = trace.layers
     unscored: dict[str, str] = {}
     parameters = dict(network.named_parameters(remove_duplicate=False))
-    buffers = dict(network.named_buffers(remove_duplicate=False))
     for index, layer in enumerate(layers):
         weight = _parameter(layer.weight, parameters, _inside(layer.name, "weight"))
-        if weight is None and layer.weight in buffers:
+        if weight is None and layer.weight in dict(network.named_buffers(remove_duplicate=False)):
             unscored[layer.name] = f"its weight {layer.weight!r} is a buffer, not a parameter"
             continue
         if weight is None:

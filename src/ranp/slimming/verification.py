@@ -21,7 +21,7 @@ from torch import nn
 from ranp import arguments
 from ranp.choosing.plan import Plan
 from ranp.errors import PlanMismatchError, UnsupportedError, asked
-from ranp.running.calling import named_tensors, unwrap
+from ranp.running.calling import checked_network, named_tensors, unwrap
 from ranp.running.copies import copy_model
 from ranp.slimming.initialisation import Initialiser
 from ranp.slimming.numeric import Finding, compare_numbers
@@ -112,7 +112,7 @@ def verify(model: nn.Module, plan: Plan, example: Any, *, slim: nn.Module | None
     """
     network = unwrap(model)
     arguments.kind("plan", plan, Plan, "what ranp.select returns, or ranp.Plan.load(path)")
-    slim = None if slim is None else arguments.network(slim, "slim")
+    slim = None if slim is None else checked_network(slim, "slim")
     tracer = _tracer(network, example, plan)
     return check(tracer, plan, slim)
 

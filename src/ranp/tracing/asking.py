@@ -47,16 +47,26 @@ class ModeWatch:
 
     def __call__(self, model: nn.Module, _: object) -> None:
         """A hook before the forward pass: watches every module."""
-        modules = list(model.modules())
-        kinds = {type(module) for module in modules}
-        watched = {kind: type(kind.__name__, (kind,), {"training": property(self._ask)}) for kind in kinds}
-        for module in modules:
-            module.__class__ = watched[type(module)]
+        for _, module in named_modules(model):
+            vars(module)[_WATCH] = self
+            kind = _watched(type(module))  # type: ignore[arg-type]
+            object.__setattr__(module, "__class__", kind)  # nn.Module looks at every value
 
-    def _ask(self, module: nn.Module) -> Any:
-        asker = sys._getframe(1).f_globals.get("__name__", "")
-        self.asked |= not asker.startswith("torch.nn.")  # these hand it on to torch's kernels
-        return vars(module)["training"]
+
+_WATCH = "_watched by ranp"
+"""Where a watched module keeps its watch: no name that code can have chosen."""
+
+
+@cache
+def _watched(kind: type[nn.Module]) -> type[nn.Module]:
+    """A class like another one, whose modules tell their watch when they are asked for their mode."""
+    return type(kind.__name__, (kind,), {"training": property(_asked)})
+
+
+def _asked(module: nn.Module) -> Any:
+    asker = sys._getframe(1).f_globals.get("__name__", "")
+    vars(module)[_WATCH].asked |= not asker.startswith("torch.nn.")  # these hand it on to torch's kernels
+    return vars(module)["training"]
 
 
 def mentions_mode(module: nn.Module) -> bool:

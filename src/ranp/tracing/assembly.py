@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
-from ranp.running.calling import named_modules
+from ranp.running.calling import named_modules, named_parameters
 from ranp.running.flops import OpCall
 from ranp.tracing.cuts import Births
 from ranp.tracing.groups import Links, summed
@@ -42,7 +42,7 @@ def assemble(
     """Puts the value together once the classes are final."""
     ledgers = [run.ledger for run in tracer.runs.values()]
     reasons = _Reasons(space, classes)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    names = {id(parameter): name for name, parameter in named_parameters(model)}
     layers: list[Layer] = []
     functional = {k: v for ledger in ledgers for k, v in ledger.functional.items()}
     taken = {names.get(id(module._parameters.get("weight")), f"{name}.weight") for name, module in modules.items()}
@@ -66,7 +66,7 @@ def assemble(
         op_spans=tuple({at: classes.ids[v] for at, v in found.items()} for found in tracer.op_labels),
         pins=summed(pin for layer in layers for pin in layer.pins),
         unknown=tuple({text: None for ledger in ledgers for text in ledger.unknown}),
-        parameters={name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+        parameters={name: tuple(parameter.shape) for name, parameter in named_parameters(model)},
         links=_links(space, classes, births, reasons.outputs, layers),
     )
 

@@ -34,6 +34,8 @@ def plain_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def standing_alone(model: nn.Module) -> frozenset[str]:
     """Names of those that can be cut: what is computed from parameters, or shares memory with others, cannot."""
     found = {name: tensor for name, tensor in plain_tensors(model) if tensor.layout is torch.strided}
+    if not found:
+        return frozenset()
     memory = Counter(_memory(tensor) for tensor in found.values())
     memory.update(_memory(tensor) for _, tensor in named_tensors(model) if not is_lazy(tensor))
     return frozenset(

@@ -185,7 +185,7 @@ def grouped_weights(model: nn.Module) -> dict[str, int]:
     """Weights of convolutions in groups, and how many groups they have: inputs may be numbered through all of them."""
     names = {id(tensor): name for name, tensor in named_tensors(model)}
     found: dict[str, set[int]] = {}
-    for module in model.modules():
+    for _, module in named_modules(model):
         if isinstance(module, _ConvNd) and (weight := module._parameters.get("weight")) is not None:
             found.setdefault(names[id(weight)], set()).add(1 if isinstance(module, _ConvTransposeNd) else module.groups)
     return {name: groups for name, (groups, *others) in found.items() if groups > 1 and not others}
