@@ -68,11 +68,11 @@ def cases(quick: bool) -> list[Case]:
     return found[:1] if quick else found
 
 
-def _pruned(case: Case, method: str, budget: str, **options: Any) -> ranp.Pruned:
+def pruned_within(case: Case, method: str, budget: str, **options: Any) -> ranp.Pruned:
     return ranp.prune(case.build(), [case.batch()], case.loss, budget=budget, method=method, **options)
 
 
-def _ratios(case: Case, network: nn.Module, batch: int, ways: Sequence[Tuned]) -> dict[str, float]:
+def step_ratios(case: Case, network: nn.Module, batch: int, ways: Sequence[Tuned]) -> dict[str, float]:
     """Steps of a network in several ways, over the full one's plain step."""
     full, (inputs, target) = case.build(), case.batch()
     setup = StepSetup(full, inputs, TrainingStep(batch=batch), case.loss, target)
@@ -84,7 +84,7 @@ def _ratios(case: Case, network: nn.Module, batch: int, ways: Sequence[Tuned]) -
         return dict(zip((way.name for way in ways), ratios(others, base, CARE), strict=True))
 
 
-def _convolving(case: Case, network: nn.Module, batch: int, way: Tuned) -> float:
+def convolving(case: Case, network: nn.Module, batch: int, way: Tuned) -> float:
     """The share of a step's time that its convolutions take by themselves, forward and backward."""
     inputs, target = case.batch()
     setup = StepSetup(network, inputs, TrainingStep(batch=batch), case.loss, target)
@@ -103,13 +103,13 @@ def ways_at(batch: int) -> list[Tuned]:
 def _cell(case: Case, found: Callable[[], ranp.Pruned], batch: int) -> dict[str, Any]:
     """What is left of the FLOPs, and of the time in every way that differs at this batch."""
     pruned = found()
-    flops, times = pruned.report.true_flops, _ratios(case, pruned.model, batch, ways_at(batch))
+    flops, times = pruned.report.true_flops, step_ratios(case, pruned.model, batch, ways_at(batch))
     fastest = min(times, key=times.__getitem__)
     return {
         "flops": flops.after / flops.before,
         "channels": sum(pruned.plan.widths.values()),
         "times": times,
-        "convolutions": times[fastest] * _convolving(case, pruned.model, batch, Tuned.named(fastest)),
+        "convolutions": times[fastest] * convolving(case, pruned.model, batch, Tuned.named(fastest)),
     }
 
 
@@ -125,14 +125,14 @@ def run(*, quick: bool) -> None:
     kept, rows = Kept("slim-speed", quick), []
     methods, shares = (METHODS[:1], SHARES[:1]) if quick else (METHODS, SHARES)
     for case, method, share in product(cases(quick), methods, shares):
-        found = cache(partial(_pruned, case, method, f"flops={share}%"))
+        found = cache(partial(pruned_within, case, method, f"flops={share}%"))
         for batch in BATCHES[:2] if quick else BATCHES:
-            full = kept.once(case.name, "full", batch, work=partial(_ratios, case, case.build(), batch, [FULL]))
+            full = kept.once(case.name, "full", batch, work=partial(step_ratios, case, case.build(), batch, [FULL]))
             plain = kept.once(case.name, method, share, batch, work=partial(_cell, case, found, batch))
             rows.append(_row((case.name, method, f"flops={share}%", batch), plain, full))
             if batch == 2:  # as many channels as fit into the time that the plan by FLOPs takes
                 budget = f"step-time={100 * plain['times'][WAYS[0].name] / SAFE:.4f}%"
-                filled = partial(_pruned, case, method, budget, step=TrainingStep(batch=batch))
+                filled = partial(pruned_within, case, method, budget, step=TrainingStep(batch=batch))
                 free = kept.once(case.name, method, share, "free", work=partial(_free, case, filled, batch))
                 if free:
                     rows.append(_row((case.name, method, "the same time, free channels", batch), free, full))

@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn.utils import weight_norm as hooked_weight_norm
 
 from ranp.errors import UnsupportedError
-from ranp.running.calling import call, tensors_in, unwrap
+from ranp.running.calling import call, named_modules, named_parameters, named_tensors, tensors_in, unwrap
 from ranp.running.copies import copy_model
 from ranp.running.dataless import MetaMode, to_meta
+from tests.support.topologies import TOPOLOGIES
 
 
 def test_meta_copies_hold_no_data_and_integers_keep_theirs() -> None:
@@ -91,3 +92,24 @@ def test_code_for_a_real_device_runs_without_data() -> None:
         out = Code()(to_meta(torch.zeros(2, 3, 4)))
     assert out.shape == (2, 3, 4)
     assert out.device.type == "meta"
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_flat_walks_give_what_torch_gives(name: str) -> None:
+    model = TOPOLOGIES[name].build()
+    assert named_modules(model) == list(model.named_modules())
+    parameters, buffers = list(model.named_parameters()), list(model.named_buffers())
+    for ours, torchs in (
+        (list(named_parameters(model)), parameters),
+        (list(named_tensors(model)), [*parameters, *buffers]),
+    ):
+        assert [name for name, _ in ours] == [name for name, _ in torchs]
+        assert all(one is other for (_, one), (_, other) in zip(ours, torchs, strict=True))
+
+
+def test_a_walk_ends_where_modules_hold_each_other() -> None:
+    inner, outer = nn.Module(), nn.Module()
+    outer.inner, outer.again = inner, inner
+    outer.register_module("none", None)
+    inner.outer = outer
+    assert named_modules(outer) == [("", outer), ("inner", inner)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from ranp.running.copies import copy_tree
+from ranp.errors import UnsupportedError
+from ranp.running.copies import copy_model, copy_tree, replicate
 from tests.support.topologies import TOPOLOGIES
 
 
@@ -81,3 +83,26 @@ def test_hooks_come_along_and_new_ones_stay_apart() -> None:
     assert seen == ["old"]
     twin(torch.ones(1, 2))
     assert seen == ["old", "old", "new"]
+
+
+class Uncopied(nn.Module):
+    """Holds what cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = (step for step in range(2))
+
+
+def test_garbage_is_collected_again_after_a_copy_and_after_one_that_fails() -> None:
+    assert gc.isenabled()
+    copy_model(nn.Linear(1, 1), meta=True)
+    assert gc.isenabled()
+    with pytest.raises(UnsupportedError, match="cannot be copied"):
+        replicate(Uncopied())
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        replicate(nn.Linear(1, 1))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

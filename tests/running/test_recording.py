@@ -136,7 +136,11 @@ def test_hooks_are_removed_even_after_an_error() -> None:
     net(torch.zeros(1, 3, 5))
     assert leaves.calls == []
     assert stack.current == ""
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+    for module in net.modules():
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+        assert not module._forward_hooks_always_called
+        assert not module._forward_hooks_with_kwargs
 
 
 class Attention(nn.Module):
