@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -23,7 +23,7 @@ from ranp.costs.step import StepSetup
 from ranp.errors import InfeasibleError
 from ranp.tracing.choice import Choice
 from tests.support.oracles import random_scores
-from tests.support.random_networks import Program, programs
+from tests.support.random_networks import Node, Program, programs
 
 COUNTED = ("flops", "macs", "params", "memory")
 calm = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
@@ -204,7 +204,19 @@ def solve_random(program: Program, scope: str, names: list[str], share: int, rou
     assert_nothing_more_fits(bench, solution, limits)
 
 
+POINT, CUBE = ((size, False, 1, "none", 1, "none") for size in (1, 3))
+BRANCHES = Program(
+    dims=3,
+    in_channels=2,
+    nodes=(Node("conv", (0,), 5, POINT), Node("conv", (1,), 2, CUBE), Node("conv", (1,), 10, POINT)),
+    heads=((3,),),
+    pooled=False,
+)
+"""Here an exchange leaves room for a single step, and the next one would take a little more than there is."""
+
+
 @settings(calmly, max_examples=15, derandomize=True)
+@example(BRANCHES, "network", ["flops"], 70, 1, 0)
 @drawn
 def test_random_networks(program: Program, scope: str, names: list[str], share: int, round_to: int, seed: int) -> None:
     solve_random(program, scope, names, share, round_to, seed)

@@ -4,7 +4,8 @@ A plan grows along the ranking in *steps*: a class of channels, or several that 
 equal pieces). Steps of the same *family* (channels that are interchangeable in shape) come in their order; families are
 free of each other. So the solver takes the longest beginning of the ranking that fits, leaves out the step that does
 not, with the rest of its family, and goes on with the longest beginning of what is left, until nothing more fits. Then
-it exchanges: the last step of one family for the next one of another, as long as that uses more of the budget.
+it exchanges: the last step of one family for the next one of another, as long as that uses more of the budget; and
+takes what fits into the room that exchanges left.
 """
 
 from __future__ import annotations
@@ -105,16 +106,22 @@ def solve(selection: Selection, meters: Sequence[Meter], limits: Sequence[Limit]
     scale, least = Scale(meters, limits), smallest(selection)
     if not scale.fits(least):
         raise InfeasibleError(refusal(limits, scale.figures(least)))
-    stays = _used_up(selection, least, scale) if selection.scope.shape is None else _in_shape(selection, least, scale)
+    if selection.scope.shape is None:
+        stays = _used_up(selection, _beginning(selection, least, scale), least, scale)
+    else:
+        stays = _in_shape(selection, least, scale)
     figures = scale.figures(stays)
     after = tuple(figures[limit.budget.resource] for limit in limits)
     return Solution(stays, after, what_is_too_large(selection, meters, limits, stays, after), scale.tries)
 
 
-def _used_up(selection: Selection, least: Flags, scale: Scale) -> Flags:
-    """The network grown along the ranking, then by exchanges."""
-    stays = _grown(*_beginning(selection, least, scale), scale)
-    return stays if scale.used(stays) >= FULL else _exchanged(Ladder.of(selection, stays, least), scale)
+def _used_up(selection: Selection, begun: Flags, least: Flags, scale: Scale) -> Flags:
+    """A network grown along the ranking, by exchanges, and into the room that these left."""
+    stays = _grown(selection, begun, scale)
+    if scale.used(stays) >= FULL:
+        return stays
+    exchanged = _exchanged(Ladder.of(selection, stays, least), scale)
+    return stays if exchanged is stays else _grown(selection, exchanged, scale)
 
 
 def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
@@ -127,14 +134,11 @@ def _in_shape(selection: Selection, least: Flags, scale: Scale) -> Flags:
     base, best = beginning(selection, least, scale), least
     for reach, draw in REACHES:
         nearby = near(selection, base, reach, draw)
-        stays = _used_up(nearby, smallest(nearby), scale)
-        best = max(best, stays, key=scale.used)
+        begun = smallest(nearby)  # a scope with a shape is nested
+        best = max(best, _used_up(nearby, begun, begun, scale), key=scale.used)
         if scale.used(best) >= NEARLY:
             return best
-    assert selection.fixed is not None  # a scope with a shape is nested
-    need = np.where(best, ALWAYS, selection.fixed[1].kept)
-    best = _grown(best, Steps.of_needs(need, families_of(selection.coupling), ALWAYS), scale)
-    return _exchanged(Ladder.of(selection, best, least), scale)
+    return _used_up(selection, best, least, scale)
 
 
 def what_is_too_large(
@@ -236,8 +240,10 @@ class Scale:
         return np.asarray([found[name] / most for name, most in self._most.items()])
 
 
-def _grown(stays: Flags, steps: Steps, scale: Scale) -> Flags:
-    """Lets a network grow along the steps as far as the scale allows."""
+def _grown(selection: Selection, stays: Flags, scale: Scale) -> Flags:
+    """Lets a network grow along the ranking as far as the scale allows."""
+    need = by_score(selection, stays) if selection.fixed is None else selection.fixed[1].kept
+    steps = Steps.of_needs(np.where(stays, ALWAYS, need), families_of(selection.coupling), ALWAYS)
     while len(steps):
         count = longest(len(steps), lambda n, base=stays, left=steps: scale.fits(left.added(base, n)))  # type: ignore[misc]
         stays = steps.added(stays, count)
@@ -288,16 +294,12 @@ def granted(selection: Selection, count: int) -> Flags:
     return flags
 
 
-def _beginning(selection: Selection, least: Flags, scale: Scale) -> tuple[Flags, Steps]:
-    """A network that fits, and the steps by which it may grow."""
-    steps = steps_of(selection)
-    if steps is not None:
-        return least, steps
-    # The order depends on the sparsity: the least sparse choice that fits, then more channels by their scores.
+def _beginning(selection: Selection, least: Flags, scale: Scale) -> Flags:
+    """A network that fits: the smallest, or the least sparse choice where the order depends on the sparsity."""
+    if selection.fixed is not None:
+        return least
     count = longest(selection.steps, lambda count: scale.fits(granted(selection, count)))
-    stays = granted(selection, count) if count else least
-    families = families_of(selection.coupling)
-    return stays, Steps.of_needs(np.where(stays, ALWAYS, by_score(selection, stays)), families, ALWAYS)
+    return granted(selection, count) if count else least
 
 
 def refusal(limits: Sequence[Limit], least: Mapping[str, float]) -> str:
