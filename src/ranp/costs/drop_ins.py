@@ -91,8 +91,7 @@ class PointwiseConv3d(DropIn):
     """A convolution of single voxels as a matrix product, for volumes that lie channels last.
 
     On one thread, or for a batch of one, torch takes a kernel for it that knows no memory format, so that the gradients
-    behind it lie otherwise than the volumes they meet. Compiled and exported, it is the convolution that it was: the
-    code that torch 2.13 made of the product wrote beyond its memory.
+    behind it lie otherwise than the volumes they meet.
 
     >>> plain = nn.Conv3d(3, 2, 1)
     >>> x = torch.randn(2, 3, 4, 4, 4).contiguous(memory_format=torch.channels_last_3d)
@@ -107,7 +106,7 @@ class PointwiseConv3d(DropIn):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         is_last = input.dim() == 5 and input.is_contiguous(memory_format=torch.channels_last_3d)
-        has_kernel = torch.compiler.is_compiling() or (len(input) > 1 and torch.get_num_threads() > 1)
+        has_kernel = len(input) > 1 and torch.get_num_threads() > 1
         if not is_last or has_kernel or input.device.type != "cpu" or input.dtype != torch.float32:
             plain: Tensor = super()._conv_forward(input, weight, bias)
             return plain
