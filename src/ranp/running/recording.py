@@ -115,7 +115,7 @@ class ModuleStack:
         return self._running[-1][1]
 
     def __enter__(self) -> Self:
-        key = id(self)  # torch's handles take as long to make as a small network takes to run
+        key = id(self)  # written down without torch's handles, which are slow to make by the hundred
         for name, module in named_modules(self._model):
             if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks
                 module._forward_pre_hooks[key] = self._enter(name)
