@@ -63,6 +63,31 @@ def test_new_random_networks(numbers: bool) -> None:
     judge()
 
 
+def test_numbers_drawn_from_a_seed_are_seen_where_few_channels_are_left() -> None:
+    """The first of them are the same however many are drawn, so a trial cut must not keep the first channels."""
+    plain = (1, False, 1, "none", 1, "none")
+    program = Program(
+        dims=3,
+        in_channels=1,
+        nodes=(
+            Node("conv", (0,), 6, plain),
+            Node("conv", (0,), 11, plain),
+            Node("cat", (1, 0), 7),
+            Node("conv", (1,), 7, plain),
+            Node("hand-written norm", (2,), 11),
+            Node("conv", (1,), 3, plain),
+            Node("counted", (6,), 3, ("seeded",)),
+            Node("add", (1, 1), 6),
+            Node("add", (1, 1), 6),
+            Node("gate", (1,), 6),
+        ),
+        heads=((10,),),
+        pooled=False,
+    )
+    for numbers in (False, True):
+        check(program, 0.1, "network", 803, numbers=numbers)
+
+
 def test_a_view_before_which_operators_are_missing_is_not_taken_for_a_mistake() -> None:
     """A shuffle that needs no copy once every group has one channel moves all operators behind it."""
     plain = (1, False, 1, "none", 1, "none")

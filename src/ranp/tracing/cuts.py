@@ -123,8 +123,8 @@ def _widened(stays: Mask, sets: Sets) -> Mask:
         if len(left) > 1 and (left != left[0]).any():
             continue
         missing = 2 - int((mine == 0).sum()) - int(stays[distinct].sum())
-        if missing > 0:
-            stays[distinct[~sets.ranked[distinct] & ~stays[distinct]][:missing]] = True
+        if missing > 0:  # the last: numbers that code draws from a seed are the same for the first, however many
+            stays[distinct[~sets.ranked[distinct] & ~stays[distinct]][-missing:]] = True
     wider: Mask = stays[classes.ids]
     return wider
 
