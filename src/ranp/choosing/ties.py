@@ -128,7 +128,9 @@ def needs(
         sources = wanted[order[offsets[block[order]] + base]]
         kept[order] = np.where(base * each < min_channels, ALWAYS, sources)
     else:
-        kept[loose & (rank == 0) & ~_beside_pieces(coupling)] = ALWAYS
+        # Of classes with equal scores, the one that is wanted first need not be the first.
+        first = _rank_in(np.where(loose, coupling.block, -1), wanted, -best) == 0
+        kept[loose & first & ~_beside_pieces(coupling)] = ALWAYS
     for entry in coupling.layout.pieces:
         _even_out(entry, wanted, kept, best, min_channels, round_to)
     wanted[PINNED] = kept[PINNED] = ALWAYS
